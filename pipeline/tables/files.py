@@ -1,10 +1,13 @@
 """Which files are a table, and what the names of files and folders say about the rows in them."""
 
 import csv
+import io
 import os
 import re
+from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -19,6 +22,8 @@ from pipeline.sources.split_names import split_of_word
 from pipeline.sources.suffixes import suffix_of
 from pipeline.storage import Place
 from pipeline.system.os_errors import retried
+from pipeline.system.parallel import ordered_map
+from pipeline.system.wording import first_of
 from pipeline.tables.tfrecords import COMPRESSED_SUFFIXES, starts_with_record
 
 PARQUET, JSON_LINES, ARROW, RECORDS = ".parquet", ".jsonl", ".arrow", ".tfrecord"
@@ -40,6 +45,14 @@ _SPREADSHEETS = (".xls", ".xlsx", ".xlsm", ".xlsb", ".ods", ".numbers")
 _OF_OTHER_PROGRAMS = (".orc", ".avro", ".sas7bdat", ".xpt", ".sav", ".por", ".dta", ".rds", ".dbf", ".arff", ".mdb")
 _UNREAD = frozenset({*_SPREADSHEETS, *_OF_OTHER_PROGRAMS})
 """Suffixes of tables that Tenfold does not read, in lower case. Without an error, their rows would be left out."""
+_UNREAD_COMPRESSION = re.compile(
+    r"\.(csv|tsv|txt|jsonl|ndjson)(\.[0-9]+)?\.(lz4|lzo|lzma|br|7z|sz|snappy|z|rar|tar(\.[a-z0-9]+)?|tgz)$"
+    r"|\.(parquet|pq|arrow|feather|ipc)\.(gz|bz2|zst|xz|zip|lz4|lzo|lzma|br|7z|sz|snappy|z|rar|tar|tgz)$"
+)
+"""Matches the lower-case name of a table that must be decompressed first."""
+_COMPRESSED_JSON_NAME = re.compile(r"\.json\.(gz|bz2|zst|xz|zip)$")
+_JSON_ROWS = re.compile(rb"\s*(\[\s*\{|\{[^\n]*\}\s*\n\s*\{)")
+"""Matches the start of a list of rows, or of JSON lines. Other JSON may describe the table beside it."""
 _FORMAT_NAMES = {
     **dict.fromkeys((".csv", ".tsv", TEXT_SUFFIX), "CSV"),
     PARQUET: "Parquet",
@@ -47,9 +60,14 @@ _FORMAT_NAMES = {
     ARROW: "Arrow",
 }
 """The formats that a name shows. All other files of a table are TFRecord files."""
+_MAX_SHOWN = 3
 _NO_ROWS = "its first two lines are not rows of a table with several columns"
-_PROBED_BYTES = 1 << 20
-"""The first two lines of a file are in this many bytes."""
+_PROBED_BYTES = 1 << 16, 1 << 20
+"""The first two lines of a file are in this many bytes, or at least in that many."""
+_READERS = 16
+"""The first lines of this many files are read at once."""
+_DELIMITERS = "\t,;|"
+"""The delimiters of `.txt` files, the most likely one first."""
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """The name that Hive, Spark and others give to the folder of rows without a value."""
 
@@ -80,7 +98,8 @@ def find_files(place: Place) -> TableFiles:
 
     Names that begin with a dot or an underscore (such as `_SUCCESS`) and `.crc` files are skipped, and so are the
     folders with such names. A file such as `part-r-00000`, whose name has no suffix of a format, is one of a table if
-    it, or another file, is a TFRecord file. A `.txt` file is one if its first lines are rows.
+    it, or another file, is a TFRecord file. A `.txt` file is one if its first lines are rows, with the columns of the
+    other files.
 
     Raises:
         SourceError: There is no file of a table, there are files of two formats (CSV and TSV count as one), or a file
@@ -89,7 +108,9 @@ def find_files(place: Place) -> TableFiles:
     if retried(place.is_file, place):
         require_source(place)
         _require_readable_format(place)
-        if format_of(place.name) == TEXT_SUFFIX and not _has_rows(place):
+        if suffix_of(place.name) == ".json":
+            raise _no_json_lines(place)
+        if format_of(place.name) == TEXT_SUFFIX and not _first_lines_of_rows(place):
             raise SourceError(f"{place} is not a table: {_NO_ROWS}")
         if not format_of(place.name) and not _is_record_file(place):
             raise SourceError(f"{place} is not a table: use a file whose name ends in {_KNOWN}")
@@ -100,10 +121,11 @@ def find_files(place: Place) -> TableFiles:
     parts = [key for key in keys if _is_part(key)]
     # An empty or damaged part has no checksum to show its format, but belongs to the same table as the other parts.
     has_records = any(format_of(key) == RECORDS for key in keys) or any(_is_record_file(place / key) for key in parts)
+    not_rows = _texts_without_rows(place, keys, has_records=has_records)
     tables = []
     for key in keys:
-        if format_of(key) == TEXT_SUFFIX and not _has_rows(place / key):
-            skipped.append(Skipped(key, f"not a table: {_NO_ROWS}"))
+        if key in not_rows:
+            skipped.append(Skipped(key, f"not a table: {not_rows[key]}"))
         elif format_of(key) or (has_records and _is_part(key)):
             tables.append(key)
         else:
@@ -139,8 +161,11 @@ def _candidates(place: Place) -> tuple[list[str], list[Skipped]]:
             if format_of(key) or _is_part(key) or item.reason == LEADS_OUTSIDE:
                 raise SourceError(f"{place / key} cannot be read ({item.reason}): replace the file, or remove it")
             skipped.append(item)
-        else:
-            keys.append(key)
+            continue
+        # Programs write JSON about a table, such as dataset_info.json, into its folder.
+        if key.lower().endswith(".json") and _JSON_ROWS.match(_first_bytes(place / key)):
+            raise _no_json_lines(place / key)
+        keys.append(key)
     return keys, skipped
 
 
@@ -149,8 +174,18 @@ def _is_ignored(key: str) -> bool:
 
 
 def _require_readable_format(place: Place) -> None:
+    """Raise SourceError if the name of a file is that of a table that is not read."""
+    name = place.name.lower()
     if suffix_of(place.name) in _UNREAD:
         raise SourceError(f"{place} is a table in a format that Tenfold does not read: save it as CSV or Parquet")
+    if _UNREAD_COMPRESSION.search(name):
+        raise SourceError(f"{place} is a table that is compressed in a way that Tenfold does not read: decompress it")
+    if _COMPRESSED_JSON_NAME.search(name):
+        raise _no_json_lines(place)
+
+
+def _no_json_lines(place: Place) -> SourceError:
+    return SourceError(f"{place} is no file of JSON lines: save it with one row in each line, and the suffix .jsonl")
 
 
 def format_of(name: str) -> str:
@@ -169,22 +204,78 @@ def is_of_records(files: Sequence[Place]) -> bool:
     return format_of(files[0].name) in (RECORDS, "")
 
 
-def delimiter_of_text(line: str) -> str:
-    """Return the delimiter of a `.txt` file by its first line."""
-    return "\t" if "\t" in line else ","
+def delimiter_of_text(lines: Iterable[str]) -> str | None:
+    """Return the delimiter of a `.txt` file by its first lines.
+
+    None if the first two lines are not rows with the same number of fields, at least two.
+    """
+    first = list(islice(lines, 2))
+    fields = {}
+    for delimiter in _DELIMITERS:
+        try:
+            counts = [len(row) for row in csv.reader(first, delimiter=delimiter)]
+        except csv.Error:
+            continue
+        if len(counts) == 2 and 1 < counts[0] == counts[1]:
+            fields[delimiter] = counts[0]
+    return max(fields, key=lambda delimiter: fields[delimiter], default=None)
 
 
-def _has_rows(place: Place) -> bool:
-    """Whether the first two lines of a file are rows with the same number of fields, at least two."""
-    begin = _read(place, _PROBED_BYTES)
+def _first_lines_of_rows(place: Place) -> list[str]:
+    """Return the first two lines of a `.txt` file. Empty if they are not rows. A compressed file has no lines here."""
+    begin = _first_bytes(place)
     if compression_of(begin):  # Nobody compresses a README.
-        return True
-    lines = begin.decode("latin-1").split("\n")[:2]
+        return [""]
+    lines = list(islice(io.StringIO(begin.decode("latin-1")), 2))
+    return lines if delimiter_of_text(lines) else []
+
+
+def _texts_without_rows(place: Place, keys: Sequence[str], *, has_records: bool) -> dict[str, str]:
+    """Return the keys of the `.txt` files that are not a part of the table, with the reason."""
+    texts = [key for key in keys if format_of(key) == TEXT_SUFFIX]
+    if not texts:
+        return {}
+    others = [key for key in keys if format_of(key) not in ("", TEXT_SUFFIX)]
+    csv_file = next((key for key in others if _FORMAT_NAMES.get(format_of(key)) == "CSV"), None)
+    expected = _names_of_csv(place / csv_file) if csv_file else None
+    found = {}
+    first_lines = ordered_map(_first_lines_of_rows, [place / key for key in texts], _READERS)
+    for key, lines in zip(texts, first_lines, strict=True):
+        if not lines:
+            found[key] = _NO_ROWS
+        elif not lines[0]:  # The content is compressed.
+            continue
+        elif csv_file is None and (others or has_records):
+            found[key] = "the table has files of another format"
+        elif expected and expected != _names_of(lines, delimiter_of_text(lines)):
+            found[key] = f"its columns are not those of {csv_file}"
+    return found
+
+
+def _names_of_csv(place: Place) -> set[str]:
+    """Return the names of the columns of a CSV or TSV file. Empty if it is compressed."""
+    begin = _first_bytes(place)
+    if compression_of(begin):
+        return set()
+    return _names_of(io.StringIO(begin.decode("latin-1")), "\t" if format_of(place.name) == ".tsv" else ",")
+
+
+def _names_of(lines: Iterable[str], delimiter: str | None) -> set[str]:
+    """Return the names of the columns of some lines."""
     try:
-        counts = [[len(row) for row in csv.reader(lines, delimiter=each)] for each in ",\t;|"]
+        return set(next((row for row in csv.reader(lines, delimiter=delimiter or ",") if row), []))
     except csv.Error:
-        return False
-    return any(len(each) == 2 and 1 < each[0] == each[1] for each in counts)
+        return set()
+
+
+def _first_bytes(place: Place) -> bytes:
+    """Return the first bytes of a file, with its first two lines. A byte order mark is left out."""
+    begin = b""
+    for length in _PROBED_BYTES:
+        begin = _read(place, length)
+        if len(begin) < length or begin.count(b"\n") > 1:
+            break
+    return begin.removeprefix(BOM_UTF8)
 
 
 def _read(place: Place, length: int) -> bytes:
@@ -222,32 +313,59 @@ def _unreadable(place: Place, error: OSError) -> SourceError:
     return SourceError(f"{place} cannot be read ({error.strerror or error}): repair it, or remove it")
 
 
-def facts_of_files(keys: Sequence[str]) -> list[FileFacts]:
+def facts_of_files(keys: Sequence[str], split_column: str = "") -> list[FileFacts]:
     """Return what each path of a table says. The paths are relative to the table.
 
-    The splits count if each path states one, and if there is a training split beside another one.
+    The splits count if each path states one, if there is a training split beside another one, and if no column decides
+    the split. A folder such as `split=train/` is then no column, because it would be constant in training and unknown
+    afterwards.
+
+    Raises:
+        SourceError: A path states a column that another one does not state.
     """
     splits = [_split_of(key) for key in keys]
-    if "" in splits or "train" not in splits or len(set(splits)) == 1:
+    if split_column or "" in splits or "train" not in splits or len(set(splits)) == 1:
         splits = [""] * len(keys)
-    return [FileFacts(split, _values_of(key)) for key, split in zip(keys, splits, strict=True)]
+    facts = [FileFacts(split, _values_of(key, keep_split=not split)) for key, split in zip(keys, splits, strict=True)]
+    for key, each in zip(keys, facts, strict=True):
+        if each.values.keys() != facts[0].values.keys():
+            [name, *_] = sorted(each.values.keys() ^ facts[0].values.keys())
+            one, other = (key, keys[0]) if name in each.values else (keys[0], key)
+            raise SourceError(
+                f"{one} has a column {name!r}, which its folder states, but {other} has none: move the file into a "
+                f"folder such as {name}={_NO_VALUE}, because all files of a table must have the same columns"
+            )
+    return facts
 
 
-def note_on_splits(keys: Sequence[str], split_column: str) -> str:
-    """Say whether the splits that the names of files state are used. Empty if no name states one."""
+class SplitNote(NamedTuple):
+    """What the log says about the splits that the names of files state."""
+
+    text: str
+    are_used: bool
+
+
+def note_on_splits(keys: Sequence[str], split_column: str) -> SplitNote | None:
+    """Say whether the splits that the names of files state are used. None if no name states one but training."""
     stated = [(split, key) for key in keys if (split := _split_of(key))]
     counts = Counter(split for split, _ in stated)
     shown = ", ".join(f"{counts[split]} {split}" for split in sorted(counts))
     if split_column:
-        return f"the names of files state splits ({shown}), but split_column decides" if len(counts) > 1 else ""
+        text = f"the names of files state splits ({shown}), but split_column decides"
+        return SplitNote(text, are_used=False) if len(counts) > 1 else None
     if facts_of_files(keys)[0].split:
-        return f"the names of the files state their splits: {shown}"
+        return SplitNote(f"the names of the files state their splits: {shown}", are_used=True)
     if set(counts) <= {"train"}:
-        return ""
-    example = next(key for split, key in stated if split != "train")
-    return (
-        f"{example} is divided anew, because not all files state a split, or none is for training: to keep the splits, "
-        "name each file or its folder after one (train, validation, test)"
+        return None
+    names = first_of([key for _, key in stated], _MAX_SHOWN)
+    without = next((key for key in keys if not _split_of(key)), "")
+    reason = f"{without} states none" if without else "none is for training"
+    is_one = len(stated) == 1
+    stating = f"name of {names} states a split that is" if is_one else f"names of {names} state splits that are"
+    return SplitNote(
+        f"the {stating} not used, because {reason}: to keep the splits, name each file or its folder after one (train, "
+        "validation, test)",
+        are_used=False,
     )
 
 
@@ -262,9 +380,13 @@ def _split_of(key: str) -> str:
     return next(iter(of_folders or [split for word in words if (split := split_of_word(word))]), "")
 
 
-def _values_of(key: str) -> dict[str, str | None]:
-    """Return the columns that the folders of a path state, such as `country=de/`, without %-escapes."""
-    pairs = [os.fsencode(folder).decode("utf-8", "replace").partition("=") for folder in key.split("/")[:-1]]
+def _values_of(key: str, *, keep_split: bool) -> dict[str, str | None]:
+    """Return the columns that the folders of a path state, such as `country=de/`, without %-escapes.
+
+    `keep_split` says whether a folder such as `split=train/` is a column.
+    """
+    folders = [folder for folder in key.split("/")[:-1] if keep_split or not split_of_word(folder)]
+    pairs = [os.fsencode(folder).decode("utf-8", "replace").partition("=") for folder in folders]
     return {unquote(name): None if text == _NO_VALUE else unquote(text) for name, sign, text in pairs if name and sign}
 
 

@@ -25,7 +25,9 @@ _ROW = re.compile(r"in row (\d+)")
 
 
 def read_json_lines(files: Sequence[Place], opened: Open, max_rows: int) -> Iterator[tuple[Place, pa.RecordBatch]]:
-    """Yield the rows of JSON lines, file by file, with the columns in the order in which they appear.
+    """Yield the rows of JSON lines, file by file, with the columns ordered by name.
+
+    The order in which they appear would be another one if the lines were sorted in another way.
 
     If all texts of a column are dates or times, the metadata of its field is TEXT: its type must be inferred.
 
@@ -55,7 +57,8 @@ def _survey(files: Sequence[Place], opened: Open) -> pa.Schema:
                     require_supported(field.name, field.type)
     if not total.names:
         raise SourceError(f"{files[0]} has no row with a value: add rows to the table")
-    return pa.schema([field.with_metadata(TEXT if field.name in times - texts else None) for field in total])
+    fields = sorted(total, key=lambda field: field.name)
+    return pa.schema([field.with_metadata(TEXT if field.name in times - texts else None) for field in fields])
 
 
 def _without_times(kind: pa.DataType) -> pa.DataType:
@@ -80,7 +83,8 @@ def _tables(stream: io.BufferedReader, parse: json.ParseOptions) -> Iterator[pa.
         except pa.ArrowInvalid as error:
             # Arrow counts from the start of the block.
             reason = _ROW.sub(lambda match: f"in row {rows + int(match[1]) + 1}", str(error))  # noqa: B023
-            raise ValueError(f"{reason}: each line must be one object") from error
+            advice = "write the column with one type" if "changed from" in reason else "each line must be one object"
+            raise ValueError(f"{reason}: {advice}") from error
         _require_digits(table, block)
         rows += table.num_rows
         yield table

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import chain, groupby
 from typing import Any
 
@@ -77,17 +78,17 @@ class TableLister:
         started_ns = time.time_ns()
         options = self._options
         storage.sweep(options.folder)
+        read = partial(read_table, encoding=options.encoding, place=options.place, split_column=options.columns.split)
         files, skipped = find_files(options.place)
         _log_splits(files, options)
         before = _state_of(files)
         with progress("schema", 0, "rows") as advance, self._explained(files):
-            raws = _counted(read_table(files, options.encoding, place=options.place), advance)
+            raws = _counted(read(files), advance)
             with closing(items_ahead(raws, BATCHES_AHEAD)) as batches:
                 schema = infer_schema(batches, options.columns)
         require_classes(schema, options.source_uri)
         with progress("extract", schema.rows, "rows") as advance:
-            files = table_files(options.place)
-            again = read_table(files, options.encoding, place=options.place, has_checked_quotes=True)
+            again = read(table_files(options.place), has_checked_quotes=True)
             listing = extract.list_rows(_counted(again, advance), schema, options)
         _require_state(table_files(options.place), before, options)
         return extract.save_listed(options, schema, started_ns, [listing], skipped)
@@ -109,7 +110,7 @@ class TableLister:
             return []
         storage.sweep(options.folder)
         _log_splits(files, options)
-        inference, reader = Inference(options.columns), TableReader(files, options.encoding, options.place)
+        inference, reader = Inference(options.columns), self._reader_of(files)
         with progress("schema", 0, "rows") as advance, self._explained(files):
             pieces = list(_inferred(pieces, inference, reader, advance))
         reader.require_rows()
@@ -127,7 +128,7 @@ class TableLister:
         pieces = [FilePiece(**piece) for piece in range_.pieces]
         # Anyone who can write to the workspace can write a range file. The reader refuses files outside of the table.
         options = self._options
-        reader = TableReader(table_files(options.place), options.encoding, options.place)
+        reader = self._reader_of(table_files(options.place))
         files = list(dict.fromkeys(map(reader.place_of, pieces)))
         schema = _schema_of(range_)
         with show("extract", 0, "rows") as advance:
@@ -147,6 +148,10 @@ class TableLister:
         first = TableRange(**content).rows_before
         return f"from row {first + 1:,}" if first else ""
 
+    def _reader_of(self, files: Sequence[Place]) -> TableReader:
+        options = self._options
+        return TableReader(files, options.encoding, options.place, options.columns.split)
+
     @contextmanager
     def _explained(self, files: Sequence[Place]) -> Iterator[None]:
         """Raise another error if only the first file lacks a column that a setting names, such as the label."""
@@ -154,11 +159,13 @@ class TableLister:
             yield
         except SettingsError:
             first, *others = files[:_MAX_EXPLAINED] if is_divisible(files) else files[:1]
-            reader = TableReader(files, self._options.encoding, self._options.place)
-            for file in others:
-                if missing := self._options.columns.names & reader.names_of(file) - reader.names_of(first):
+            reader = self._reader_of(files)
+            missing = self._options.columns.names - reader.names_of(first) if others else set()
+            # Without a missing column, the error has another reason, so no other file is opened.
+            for file in others if missing else ():
+                if found := missing & reader.names_of(file):
                     raise SourceError(
-                        f"{first} has no column {min(missing)!r}, but {file} has one: all files of a table must have "
+                        f"{first} has no column {min(found)!r}, but {file} has one: all files of a table must have "
                         f"the same columns. If {first.name} has rows to predict, move it out of the folder"
                     ) from None
             raise
@@ -166,7 +173,7 @@ class TableLister:
 
 def _log_splits(files: Sequence[Place], options: TableOptions) -> None:
     if note := note_on_splits(keys_of(files, options.place), options.columns.split):
-        _log.info("%s", note)
+        _log.log(logging.INFO if note.are_used else logging.WARNING, "%s", note.text)
 
 
 def _state_of(files: Iterable[Place]) -> list[list[Any]]:

@@ -7,11 +7,12 @@ the types from all rows.
 import codecs
 import csv
 import io
+import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -59,6 +60,7 @@ _BATCH_BYTES = 16 << 20
 _PARQUET_BUFFERS = 64 << 20
 """The columns of a Parquet file share buffers of this many bytes."""
 _ARROW_MAGIC = b"ARROW1"
+_FEATHER_1_MAGIC = b"FEA1"
 _MAX_SHOWN = 80
 """A reason shows at most this many characters of a row."""
 _ENCODING_ADVICE = "save it as UTF-8, or name its encoding in list_encoding (latin-1, cp1252, utf-16, ...)"
@@ -142,7 +144,12 @@ def is_divisible(files: Sequence[Place]) -> bool:
 
 
 def read_table(
-    files: Sequence[Place], encoding: str = "utf-8", *, place: Place | None = None, has_checked_quotes: bool = False
+    files: Sequence[Place],
+    encoding: str = "utf-8",
+    *,
+    place: Place | None = None,
+    split_column: str = "",
+    has_checked_quotes: bool = False,
 ) -> Iterator[RawBatch]:
     """Yield all rows of a table, file by file, in batches of at most MAX_BATCH_ROWS.
 
@@ -154,6 +161,7 @@ def read_table(
         files: The files that `table_files` returned.
         encoding: The encoding of CSV files.
         place: The table, whose folders may be columns. None is the folder that holds all files.
+        split_column: The column that decides the split. Without it, the names of files and folders may do so.
         has_checked_quotes: Whether an earlier pass checked the quotes of the CSV files.
 
     Raises:
@@ -162,12 +170,12 @@ def read_table(
         FileSystemError: The file system failed. A later attempt may work.
     """
     if not is_divisible(files):
-        facts = dict(zip(files, facts_of_files(keys_of(files, place)), strict=True))
+        facts = dict(zip(files, facts_of_files(keys_of(files, place), split_column), strict=True))
         read = read_batches(files, _opened_records, MAX_BATCH_ROWS) if is_of_records(files) else _json_batches(files)
         for file, batch in read:
             yield _with_facts(RawBatch(batch, []), facts[file])
         return
-    reader = TableReader(files, encoding, place)
+    reader = TableReader(files, encoding, place, split_column)
     for file in files:
         with _explained(file):
             piece = whole(file, has_checked_quotes=has_checked_quotes)
@@ -195,11 +203,14 @@ def _with_facts(raw: RawBatch, facts: FileFacts) -> RawBatch:
 class TableReader:
     """Reads pieces of a table of CSV, Parquet or Arrow files, as `read_table` does. All must have the same columns."""
 
-    def __init__(self, files: Sequence[Place], encoding: str, place: Place | None = None) -> None:
+    def __init__(
+        self, files: Sequence[Place], encoding: str, place: Place | None = None, split_column: str = ""
+    ) -> None:
+        """Raise SourceError if the names of folders state other columns for one file than for another one."""
         self._files, self._encoding = {str(file): file for file in files}, encoding
         keys = keys_of(files, place)
         self._keys = dict(zip(map(str, files), keys, strict=True))
-        self._facts = dict(zip(map(str, files), facts_of_files(keys), strict=True))
+        self._facts = dict(zip(map(str, files), facts_of_files(keys, split_column), strict=True))
         self._first: Place | None = None
         """The first file that was read. All files must have its columns."""
         self._columns: Sequence[str] = ()
@@ -216,7 +227,7 @@ class TableReader:
 
     def names_of(self, place: Place) -> set[str]:
         """Return the names of the columns of a file."""
-        with closing(self._batches(whole(place))) as batches:
+        with closing(self._batches(whole(place, has_checked_quotes=True))) as batches:
             return set(next(batches).batch.schema.names)
 
     def read(self, piece: FilePiece) -> Iterator[RawBatch]:
@@ -363,10 +374,14 @@ def _read_parquet(file: Path, place: Place, piece: FilePiece) -> Iterator[RawBat
 
 def _read_arrow(file: Path, place: Place, _: FilePiece) -> Iterator[RawBatch]:
     require_plain(file)
-    with retried(lambda: file.open("rb"), file) as stream:
+    # A program may write a whole table as one batch. Its columns are then not copied into memory.
+    with retried(lambda: pa.memory_map(os.fsencode(file)), file) as stream:
         # Some programs write a stream of batches, which has no footer.
-        is_stream = stream.read(len(_ARROW_MAGIC)) != _ARROW_MAGIC
+        begin = stream.read(len(_ARROW_MAGIC))
         stream.seek(0)
+        if begin.startswith(_FEATHER_1_MAGIC):
+            raise ValueError("its format is version 1 of Feather: write it with version 2, or as Parquet")
+        is_stream = begin != _ARROW_MAGIC
         with (ipc.open_stream if is_stream else ipc.open_file)(stream) as reader:
             yield _of_schema(reader.schema, place)
             batches = reader if is_stream else map(reader.get_batch, range(reader.num_record_batches))
@@ -443,7 +458,9 @@ def _delimiter_of(file: Path, name: str, encoding: str) -> str:
     if delimiter := _DELIMITERS.get(format_of(name)):
         return delimiter
     with _lines(file, _text_encoding(encoding), FilePiece(str(file))) as lines:
-        return delimiter_of_text(next(iter(lines), ""))
+        first = list(islice(lines, 2))
+        # Only a compressed file may lack two lines of rows.
+        return delimiter_of_text(first) or ("\t" if any("\t" in line for line in first) else ",")
 
 
 def _header(file: Path, delimiter: str, encoding: str) -> tuple[Sequence[str], bool]:

@@ -124,13 +124,50 @@ def test_files_that_are_not_read_are_counted_and_named(
     assert "300 rows were read. Files that were not read: 2 (hidden), 2 (not a table by its name)" in card
 
 
-@pytest.mark.parametrize("name", ["b.xlsx", "B.XLS", "deep/b.ods", "b.orc", "b.avro", "b.sas7bdat"])
-def test_a_table_of_a_format_that_is_not_read_is_refused(name: str, tmp_path: Path):
+UNREAD = "is a table in a format that Tenfold does not read: save it"
+UNREAD_COMPRESSION = "is a table that is compressed in a way that Tenfold does not read: decompress it"
+NO_LINES = "is no file of JSON lines: save it with one row in each line"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        *((name, UNREAD) for name in ("b.xlsx", "B.XLS", "deep/b.ods", "b.orc", "b.avro", "b.sas7bdat")),
+        *((f"b.csv{suffix}", UNREAD_COMPRESSION) for suffix in (".lz4", ".br", ".7z", ".3.LZ4", ".tar.gz")),
+        *((name, UNREAD_COMPRESSION) for name in ("b.jsonl.lz4", "b.parquet.gz", "b.arrow.gz", "b.feather.zip")),
+        ("b.json.gz", NO_LINES),
+    ],
+)
+def test_a_table_of_a_format_that_is_not_read_is_refused(name: str, message: str, tmp_path: Path):
     write(tmp_path / "a.csv", csv_rows(0))
     file = write(tmp_path / name, b"PK\3\4")
     for place in (tmp_path, file):
-        with pytest.raises(SourceError, match=rf"{name} is a table in a format that Tenfold does not read: save it"):
+        with pytest.raises(SourceError, match=f"{name} {message}"):
             find_files(place)
+
+
+@pytest.mark.parametrize(
+    ("content", "has_rows"),
+    [
+        ('[{"x": 1}]', True),
+        (' [\n  {"x": 1}]', True),
+        ('{"x": 1}\n{"x": 2}\n', True),
+        ('{"x": 1}\n', False),
+        ('{\n  "features": {"x": "int"}\n}\n', False),
+        ("", False),
+    ],
+)
+def test_json_with_rows_is_refused_and_other_json_is_skipped(content: str, has_rows: bool, tmp_path: Path):
+    file = write(tmp_path / "a.csv", csv_rows(0))
+    other = write(tmp_path / "info.json", content)
+    if has_rows:
+        with pytest.raises(SourceError, match=f"info.json {NO_LINES}"):
+            find_files(tmp_path)
+    else:
+        files, skipped = find_files(tmp_path)
+        assert (files, [each.key for each in skipped]) == ([file], ["info.json"])
+    with pytest.raises(SourceError, match=f"info.json {NO_LINES}"):
+        find_files(other)
 
 
 def test_the_lock_file_of_excel_is_no_table(tmp_path: Path):
@@ -146,6 +183,10 @@ def test_the_lock_file_of_excel_is_no_table(tmp_path: Path):
         ("a\tb\n1\t2\n", True),
         ("a,b\r\n1,2", True),
         ('"a, b",c\n"1, 2",3\n', True),
+        ('\ufeff"a, b",c\n"1, 2",3\n', True),
+        ("a;b\n1,5;2\n", True),
+        ("a|b\n1|2\n", True),
+        (",".join(f"column {number}" for number in range(9000)) + "\n" + "1," * 8999 + "2\n", True),
         ("é,b\n…,2\n", True),
         ("a,b\n", False),
         ("a\n1\n", False),
@@ -156,11 +197,40 @@ def test_the_lock_file_of_excel_is_no_table(tmp_path: Path):
 )
 def test_the_first_lines_of_a_text_file_decide(text: str, is_table: bool, tmp_path: Path):
     file = write(tmp_path / "t/a.txt", text)
-    other = write(tmp_path / "t/b.csv", "a,b\n1,2\n")
+    other = write(tmp_path / "t/b.txt", "a,b\n1,2\n")
     assert table_files(tmp_path / "t") == ([file, other] if is_table else [other])
     if not is_table:
         with pytest.raises(SourceError, match=r"a.txt is not a table: its first two lines are not rows"):
             table_files(file)
+
+
+@pytest.mark.parametrize("delimiter", "\t,;|")
+def test_a_text_file_is_read_with_the_delimiter_of_its_first_lines(delimiter: str, tmp_path: Path):
+    """A file whose rows had semicolons was accepted, and then read with commas."""
+    place = write(tmp_path / "a.txt", f"a{delimiter}b, c\n1{delimiter}2, 3\n" if delimiter != "," else "a,b\n1,2\n")
+    assert rows_of_table(place) == [{"a": "1", "b": "2"} if delimiter == "," else {"a": "1", "b, c": "2, 3"}]
+
+
+@pytest.mark.parametrize("beside", ["a.parquet", "a.csv", "a.tsv", "a.tfrecord"])
+def test_prose_with_commas_beside_a_table_is_skipped(beside: str, tmp_path: Path):
+    """It used to stop the build."""
+    write(tmp_path / "README.txt", "Hello, world\nThis is, text\n")
+    if beside == "a.parquet":
+        parquet.write_table(pa.table({"x": [1], "y": [2]}), tmp_path / beside)
+    elif beside == "a.tfrecord":
+        write_file(tmp_path / beside, [example({"x": 1})])
+    else:
+        write(tmp_path / beside, csv_rows(0, delimiter="\t" if beside == "a.tsv" else ","))
+    files, skipped = find_files(tmp_path)
+    assert (files, [each.key for each in skipped]) == ([tmp_path / beside], ["README.txt"])
+    assert re.match("not a table: (its columns are not those of a|the table has files of another)", skipped[0].reason)
+
+
+@pytest.mark.parametrize("header", ["y;x", "\ufeffx,y", '"x","y"'])
+def test_a_text_file_with_the_columns_of_the_others_is_read(header: str, tmp_path: Path):
+    write(tmp_path / "a.csv", csv_rows(0))
+    write(tmp_path / "b.txt", f"{header}\n1{';' if ';' in header else ','}n\n")
+    assert len(table_files(tmp_path)) == 2
 
 
 @pytest.mark.parametrize(
@@ -174,7 +244,7 @@ def test_the_first_lines_of_a_text_file_decide(text: str, is_table: bool, tmp_pa
         ("a.parquet", gzip.compress(b"PAR1"), "a.parquet cannot .* the file is compressed by gzip: decomp"),
         ("a.feather", gzip.compress(b"ARROW1"), "the file is compressed by gzip: decompress it"),
         ("a.arrow", b"", "a.arrow cannot be read as a table"),
-        ("a.feather", b"FEA1 is too old", "a.feather cannot be read as a table"),
+        ("a.feather", b"FEA1 is old", "a.feather cannot be read as a table: its format is version 1 of Feather: write"),
     ],
 )
 def test_a_damaged_or_compressed_file_is_refused(name: str, content: bytes, message: str, tmp_path: Path):
@@ -229,8 +299,21 @@ def test_arrow_files_are_read_in_batches(name: str, is_stream: bool, tmp_path: P
     assert max(batch.num_rows for batch in batches) <= 20_000
 
 
+def test_a_batch_of_an_arrow_file_is_not_loaded(tmp_path: Path):
+    """A program may write a whole table as one batch."""
+    table = pa.table({"x": pa.array(range(2_000_000), pa.int64())})
+    with ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
+        writer.write_table(table)
+    del table
+    before = pa.total_allocated_bytes()
+    for raw in read_table(table_files(tmp_path)):
+        assert raw.batch.num_rows == 20_000
+        assert pa.total_allocated_bytes() - before < 1_000_000
+
+
 def test_all_formats_give_the_same_dataset(settings: Callable[..., Settings], tmp_path: Path):
-    frame = pd.DataFrame({"x": range(200), "z": [number / 7 for number in range(200)], "y": ["yes", "no"] * 100})
+    # The columns of JSON lines are ordered by name.
+    frame = pd.DataFrame({"x": range(200), "y": ["yes", "no"] * 100, "z": [number / 7 for number in range(200)]})
     frame["z"] = frame["z"].astype("float32").astype("float64")
     frame.to_parquet(tmp_path / "a.parquet", index=False)
     frame.to_parquet(tmp_path / "b.pq", index=False)
@@ -316,10 +399,18 @@ def test_a_column_of_the_files_comes_before_one_of_the_folders(tmp_path: Path):
     assert rows_of_table(tmp_path) == [{"x": "1", "country": "DE"}]
 
 
-def test_files_must_have_the_same_columns_of_folders(tmp_path: Path):
-    write(tmp_path / "a.csv", csv_rows(0))
-    write(tmp_path / "country=de/a.csv", csv_rows(0))
-    with pytest.raises(SourceError, match=r"country=de/a.csv has a column 'country', but .*/a.csv has none"):
+@pytest.mark.parametrize("name", ["a", "z"])
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".tfrecord"])
+def test_files_must_have_the_same_columns_of_folders(suffix: str, name: str, tmp_path: Path):
+    """In JSON lines and TFRecord, the column vanished, or a KeyError ended the run."""
+    for path in (tmp_path / f"{name}{suffix}", tmp_path / f"country=de/b{suffix}"):
+        path.parent.mkdir(exist_ok=True)
+        if suffix == ".tfrecord":
+            write_file(path, [example({"x": 1})])
+        else:
+            write(path, "x,y\n1,2\n" if suffix == ".csv" else '{"x": 1}\n')
+    message = f"country=de/b{suffix} has a column 'country', which its folder states, but {name}{suffix} has none"
+    with pytest.raises(SourceError, match=message):
         rows_of_table(tmp_path)
 
 
@@ -349,14 +440,63 @@ def test_names_state_splits_if_all_do(keys: list[str], splits: list[str]):
     [
         (["train.csv", "test.csv"], "", "the names of the files state their splits: 1 test, 1 train"),
         (["train.csv", "test.csv"], "s", r"the names of files state splits \(1 test, 1 train\), but split_column"),
-        (["a.csv", "test.csv"], "", "test.csv is divided anew, because not all files state a split"),
-        (["val.csv", "test.csv"], "", "val.csv is divided anew, .* or none is for training"),
-        (["train-0.csv", "train-1.csv"], "", "$"),
-        (["a.csv", "b.csv"], "", "$"),
+        (
+            ["a.csv", "test.csv"],
+            "",
+            "the name of test.csv states a split that is not used, because a.csv states none: to keep the splits, name",
+        ),
+        (
+            ["a.csv", "train.csv", "val.csv"],
+            "",
+            "the names of train.csv, val.csv state splits that are not used, because a.csv states none",
+        ),
+        (
+            ["val.csv", "test.csv"],
+            "",
+            "the names of val.csv, test.csv state splits that are not used, because none is for training",
+        ),
+        (["train-0.csv", "train-1.csv"], "", ""),
+        (["a.csv", "b.csv"], "", ""),
     ],
 )
 def test_a_line_says_whether_the_splits_of_names_are_used(keys: list[str], column: str, note: str):
-    assert re.match(note, note_on_splits(keys, column))
+    found = note_on_splits(keys, column)
+    assert re.match(note, found.text) if found and note else not found and not note
+    assert not found or found.are_used == ("state their splits" in note)
+
+
+def test_splits_that_are_not_used_are_a_warning(
+    settings: Callable[..., Settings], tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    for name in ("a.csv", "test.csv"):
+        write(tmp_path / "t" / name, csv_rows(0))
+    list_all(settings(tmp_path / "t"))
+    [warning] = [each for each in caplog.records if "test.csv states a split" in each.getMessage()]
+    assert warning.levelname == "WARNING"
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".tfrecord"])
+@pytest.mark.parametrize("column", ["", "split"])
+def test_a_folder_of_a_split_is_no_feature(
+    column: str, suffix: str, settings: Callable[..., Settings], tmp_path: Path
+):
+    """The column was constant in training and unknown in validation, and `predict` asked for it."""
+    for number, split in enumerate(("train", "validation")):
+        path = tmp_path / f"t/split={split}/country=de/a{suffix}"
+        path.parent.mkdir(parents=True)
+        rows = [{"x": x, "y": "yn"[x % 2]} for x in range(number * 100, number * 100 + 50)]
+        if suffix == ".tfrecord":
+            write_file(path, [example(row) for row in rows])
+        elif suffix == ".jsonl":
+            write(path, "".join(json.dumps(row) + "\n" for row in rows))
+        else:
+            write(path, csv_rows(number * 100))
+    snapshot = load_snapshot(list_all(settings(tmp_path / "t", split_column=column)))
+    roles = {each["name"]: each["role"] for each in snapshot.table["columns"]}
+    expected = {"x": "feature", "y": "label", "country": "feature"}
+    assert roles == (expected | {"split": "split"} if column else expected)
+    assert [row.split for row in rows_of(snapshot.parts)] == ["train"] * 50 + ["validation"] * 50
 
 
 @pytest.mark.core

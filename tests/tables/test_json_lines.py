@@ -40,6 +40,13 @@ def test_lines_are_rows_with_the_columns_of_all_files(tmp_path: Path):
     ]
 
 
+def test_the_columns_do_not_depend_on_the_order_of_the_lines(tmp_path: Path):
+    rows: list[dict[str, Any]] = [{"b": 1, "a": 2}, {"c": 3}]
+    for number, order in enumerate((rows, rows[::-1])):
+        place = write(tmp_path / f"{number}.jsonl", *order)
+        assert table_of(place).column_names == ["a", "b", "c"]
+
+
 def test_the_types_do_not_depend_on_the_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     rows = [
         {"i": number, "f": number if number % 9 else number + 0.5, "d": "2026-01-31" if number % 50 else "unknown"}
@@ -73,7 +80,7 @@ def test_dates_and_times_are_those_of_csv(tmp_path: Path):
     ("content", "message"),
     [
         (b'{"x": 1}\n{"x": \n', r"a.jsonl cannot be read as a table: JSON parse error: .*row 2: each line must be one"),
-        (b'{"x": 1}\n{"x": "a"}\n', r"changed from number to string in row 2"),
+        (b'{"x": 1}\n{"x": "a"}\n', r"changed from number to string in row 2: write the column with one type"),
         (b"[1]\n", r"each line must be one object"),
         (b'{"x": 1}\n{"x": 9223372036854775813}\n', r"'x' holds 9223372036854775813, a whole number of more than 64"),
         (b"", r"a.jsonl has no row with a value"),
