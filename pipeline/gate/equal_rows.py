@@ -12,40 +12,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.gate.equal_examples import EqualFacts, Numbered, in_order
-from pipeline.plan.contents import ROWS_PER_RANGE, equal_contents, rows_by_part
+from pipeline.plan.contents import ROWS_PER_RANGE, equal_contents, slices_by_part
 from pipeline.plan.order import Order
 from pipeline.snapshot.part import SPLITS, TRAIN
 from pipeline.snapshot.raw_example import RawExample
+from pipeline.system.progress import progress
 
 MAX_NAMED = 50
 """So many groups are named by a row, so many leaks, and so many contradictions. The dataset card shows as many."""
 
 
 def equal_rows(
-    order: Order, name_of: Callable[[RawExample], str], lines: IO[bytes], rows_per_range: int = ROWS_PER_RANGE
+    order: Order, values_of: Callable[[RawExample], str], lines: IO[bytes], rows_per_range: int = ROWS_PER_RANGE
 ) -> dict[str, Any]:
     """Write a line of `duplicates.jsonl` for each group of equal rows, in the order of their first rows.
 
-    Rows of one group with the same split and label are one element of `images`, whose number is `rows`.
+    Rows of one group with the same split and label are one element of `images`, whose number is `rows`. The first
+    groups have the key of their first row, and what `values_of` returns for it. Values may be personal data, so the
+    facts have only keys.
 
     Returns:
         The facts `duplicates`, `contradictions` and `leaks`, in the form of `quality` in `dataset.json`.
     """
     facts = EqualFacts(order.examples)
-    ranges = equal_contents(order.parts, order.rule, rows_per_range)
     left = dict.fromkeys(("group", "leak", "contradiction"), MAX_NAMED)
-    for first, line in in_order(_groups(rows[rows["size"] > 0], order, facts) for rows in ranges):
-        # Most lines have one element and need not be parsed.
-        if left["group"] or line.count(b'"rows"') > 1:
-            row = json.loads(line)
-            meanings = _meanings(row)
-            if any(left[meaning] for meaning in meanings):
-                left |= {meaning: max(0, left[meaning] - 1) for meaning in meanings}
-                path = name_of(order.placed(first).example)
-                row["images"] = [{**each, "path": path} for each in row["images"]]
-                facts.name(row)
-                line = json.dumps(row).encode("ascii") + b"\n"
-        lines.write(line)
+    with progress("compare", sum(part.listed for part in order.parts), "rows") as advance:
+        ranges = equal_contents(order.parts, order.rule, rows_per_range, advance)
+        for first, line in in_order(_groups(rows[rows["size"] > 0], order, facts) for rows in ranges):
+            # Most lines have one element and need not be parsed.
+            if left["group"] or line.count(b'"rows"') > 1:
+                row = json.loads(line)
+                meanings = _meanings(row)
+                if any(left[meaning] for meaning in meanings):
+                    left |= {meaning: max(0, left[meaning] - 1) for meaning in meanings}
+                    example = order.placed(first).example
+                    row["images"] = [{**each, "path": example.key} for each in row["images"]]
+                    if values := values_of(example):
+                        row["values"] = values
+                    facts.name(row)
+                    line = json.dumps(row).encode("ascii") + b"\n"
+            lines.write(line)
     return facts.to_json()
 
 
@@ -85,9 +91,10 @@ def _sides(rows: NDArray[np.void], order: Order) -> tuple[list[str], NDArray[np.
     labels = sorted(set().union(*of_parts))
     position = {label: number for number, label in enumerate(labels)}
     sides = np.empty(len(rows), np.intp)
-    for number, some, columns in rows_by_part(order.parts, rows):
+    for number, some in slices_by_part(order.parts, rows):
         own = np.array([position[label] for label in of_parts[number]], np.intp)
-        sides[some] = order.splits_of(number, columns) * np.intp(len(labels)) + own[columns["label"]]
+        splits = order.splits_of_kinds(number, rows["kind"][some])
+        sides[some] = splits * np.intp(len(labels)) + own[rows["label"][some]]
     return labels, sides
 
 

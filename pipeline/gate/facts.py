@@ -41,7 +41,7 @@ def planned_facts(
         **(
             equal_examples(order, RawReader(snapshot.origin), duplicates)
             if kind.has_files
-            else equal_rows(order, partial(kind.name_of, snapshot=snapshot), duplicates)
+            else equal_rows(order, partial(kind.values_of, snapshot=snapshot), duplicates)
         ),
         **kind.quality(snapshot, order),
         # A sorted part counts only the first label of an example, so its counts say nothing if there are several.

@@ -1,6 +1,7 @@
 """What the data gate reports without a threshold: each is a sentence for the log and the dataset card."""
 
 from collections.abc import Mapping, Sequence
+from math import sqrt
 from typing import Any
 
 from pipeline.dataset.manifest import SKIPPED
@@ -14,6 +15,8 @@ FEW_KEYS = 0.1
 """A key column with at most this many different values per row probably does not identify a row."""
 MAX_SHARE_DIFFERENCE = 0.05
 """If the share of a split differs from its setting by more than this, and values repeat, a warning appears."""
+CHANCE_DEVIATIONS = 3
+"""The difference must also be more than this many standard deviations of the share of as many independent rows."""
 
 
 def notices(quality: Mapping[str, Any]) -> list[str]:
@@ -87,8 +90,9 @@ def _repeated_key(split_values: Mapping[str, Any] | None) -> str:
 
 def _share(split_values: Mapping[str, Any], split: str) -> str:
     found, wanted = split_values["shares"][split]
-    # If all values differ, only chance explains the share of a small table.
-    if abs(found - wanted) <= MAX_SHARE_DIFFERENCE or split_values["values"] >= split_values["rows"]:
+    # Chance alone explains a smaller difference, and if all values differ, any.
+    by_chance = CHANCE_DEVIATIONS * sqrt(wanted * (1 - wanted) / max(1, split_values["rows"]))
+    if abs(found - wanted) <= max(MAX_SHARE_DIFFERENCE, by_chance) or split_values["values"] >= split_values["rows"]:
         return ""
     column, setting = split_values["column"], split_values["setting"]
     unit = f"rows with one value of {column!r}" if column else "equal rows"

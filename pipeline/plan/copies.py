@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.plan.contents import ROWS_PER_RANGE, equal_contents, first_numbers, rows_by_part
+from pipeline.plan.contents import ROWS_PER_RANGE, equal_contents, first_numbers, slices_by_part
 from pipeline.plan.sort import EARLIER, NO_EARLIER, SplitRule
 from pipeline.snapshot.part import Part
+from pipeline.system.progress import progress
 
 
 def copies_in_earlier_parts(
@@ -25,10 +26,11 @@ def copies_in_earlier_parts(
     # Millions of rows may be equal, so they are kept on the disk.
     with tempfile.TemporaryDirectory(prefix="tenfold-") as folder:
         files = [Path(folder, str(number)) for number in range(len(parts))]
-        for rows in equal_contents(parts, rule, rows_per_range):
-            for number, found in _earlier(parts, rows):
-                with files[number].open("ab") as file:
-                    file.write(found.tobytes())
+        with progress("number copies", sum(part.listed for part in parts), "rows") as advance:
+            for rows in equal_contents(parts, rule, rows_per_range, advance):
+                for number, found in _earlier(parts, rows):
+                    with files[number].open("ab") as file:
+                        file.write(found.tobytes())
         for file_of_part in files:
             earlier = np.fromfile(file_of_part, EARLIER) if file_of_part.exists() else NO_EARLIER
             yield earlier[np.argsort(earlier["row"])]
@@ -36,11 +38,8 @@ def copies_in_earlier_parts(
 
 def _earlier(parts: Sequence[Part], rows: NDArray[np.void]) -> Iterator[tuple[int, NDArray[np.void]]]:
     """Yield the number of each part that has rows of earlier parts, and these rows."""
-    hashes, part_of = np.empty(len(rows), np.uint64), np.empty(len(rows), np.intp)
-    slices, firsts = [], first_numbers(parts)
-    for number, some, columns in rows_by_part(parts, rows):
-        hashes[some], part_of[some] = columns["order"], number
-        slices.append((number, some))
+    hashes, firsts = rows["order"], first_numbers(parts)
+    part_of = np.searchsorted(firsts, rows["number"], side="right")
     # Equal rows follow each other, in the order of their parts.
     order = np.argsort(hashes, kind="stable")
     is_first = np.ones(len(rows), np.bool_)
@@ -49,7 +48,7 @@ def _earlier(parts: Sequence[Part], rows: NDArray[np.void]) -> Iterator[tuple[in
     is_first_of_part[1:] |= part_of[order[1:]] != part_of[order[:-1]]
     copies = np.empty(len(rows), np.intp)
     copies[order] = _last_true(is_first_of_part) - _last_true(is_first)
-    for number, some in slices:
+    for number, some in slices_by_part(parts, rows):
         moved = np.flatnonzero(copies[some])
         if len(moved):
             earlier = np.empty(len(moved), EARLIER)

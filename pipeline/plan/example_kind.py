@@ -124,9 +124,9 @@ class ExampleKind(ABC):
     def key_of(self, dataset: Dataset, record: bytes) -> str:
         """Return the key of an example from its record; empty if it has none, or if the record cannot be read."""
 
-    def name_of(self, row: RawExample, snapshot: "Snapshot") -> str:
-        """Return what a person looks for to find an example."""
-        return row.key
+    def values_of(self, row: RawExample, snapshot: "Snapshot") -> str:
+        """Return the values of an example without a key of its own, in words. They may be personal data."""
+        return ""
 
     def split_unit(self, snapshot: "Snapshot") -> str:
         """Return which examples are always in the same split, in words."""

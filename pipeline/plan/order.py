@@ -7,7 +7,6 @@ a split so that a given number of examples is before it. Only the index is read 
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import islice, pairwise
 from typing import NamedTuple
 
@@ -25,6 +24,7 @@ from pipeline.plan.sort import (
     FOR_TEST,
     KINDS,
     LOWEST,
+    NO_EARLIER,
     SortedPart,
     SplitRule,
     kinds_of,
@@ -136,9 +136,12 @@ class Order:
 
     def splits_of(self, part: int, columns: NDArray[np.void]) -> NDArray[np.int8]:
         """Return the splits of some rows of a part, which have these columns, as indexes in SPLITS."""
-        lowest = self._lowest[part]
-        splits = np.array([SPLITS.index(self._split_of(kind, lowest)) for kind in KINDS], np.int8)
-        result: NDArray[np.int8] = splits[kinds_of(columns, self.rule, lowest)]
+        return self.splits_of_kinds(part, kinds_of(columns, self.rule, self._lowest[part]))
+
+    def splits_of_kinds(self, part: int, kinds: NDArray[np.int8]) -> NDArray[np.int8]:
+        """Return the splits of some rows of a part, which have these kinds, as indexes in SPLITS."""
+        splits = [SPLITS.index(self._split_of(kind, self._lowest[part])) for kind in KINDS]
+        result: NDArray[np.int8] = np.array(splits, np.int8)[kinds]
         return result
 
     def first_rows(self, split: str, count: int) -> list[RawExample]:
@@ -197,13 +200,17 @@ class Order:
 
 def _sorted_parts(parts: Sequence[Part], rule: SplitRule) -> Iterator[SortedPart]:
     """Yield the descriptions of parts. Those that are not sorted yet are sorted."""
-    if rule.numbers_copies:
-        for part, earlier in zip(parts, copies_in_earlier_parts(parts, rule), strict=True):
-            yield sorted_part(part, rule, earlier)
-    else:
-        descriptions = ordered_map(partial(load_sorted_part, rule=rule), parts, READERS)
-        for part, found in zip(parts, descriptions, strict=True):
-            yield found or sorted_part(part, rule)
+    copies = copies_in_earlier_parts(parts, rule) if rule.numbers_copies else (NO_EARLIER for _ in parts)
+    pairs = zip(parts, copies, strict=True)
+    loaded = ordered_map(
+        lambda pair: (*pair, load_sorted_part(pair[0], rule, pair[1])),
+        pairs,
+        READERS,
+        under_way=READERS,
+        size_of=lambda pair: pair[1].nbytes,
+    )
+    for part, earlier, found in loaded:
+        yield found or sorted_part(part, rule, earlier)
 
 
 def order_of(snapshot: Snapshot, options: PlanOptions) -> Order:

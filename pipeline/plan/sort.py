@@ -31,10 +31,13 @@ from pipeline.storage import Place
 
 INDEX = np.dtype([("hash", "<u8"), ("end", "<u8"), ("crc32c", "<u4")])
 """The order hash of a row, the end of its line in the file, and a `checksum` of pipeline/plan/merge.py."""
-CONTENTS = np.dtype([("content", "<u8"), ("row", "<u4"), ("size", "<u4")])
-"""A hash of the content of a row, the number of the row in the part, and its size.
+CONTENTS = np.dtype(
+    [("content", "<u8"), ("order", "<u8"), ("row", "<u4"), ("size", "<u4"), ("label", "<i4"), ("kind", "i1")]
+)
+"""A hash of the content of a row, its hash in COLUMNS that decides the order, the number of the row in the part, its
+size, the index of its label in the part, and that of its kind in KINDS.
 
-The largest 32-bit number stands for all larger sizes.
+With these, no reader of the contents needs the rows. The largest 32-bit number stands for all larger sizes.
 """
 EARLIER = np.dtype([("row", "<u4"), ("copies", "<u4")])
 """The number of a row in the part, and how many rows of earlier parts are equal to it."""
@@ -152,6 +155,12 @@ def kinds_of(columns: NDArray[np.void], rule: SplitRule, lowest: int | None) -> 
     return kinds
 
 
+def _lowest_of(columns: NDArray[np.void], rule: SplitRule) -> int | None:
+    """Return the lowest split hash of a part: see `SortedPart`."""
+    hashes = salted(columns["group"], "split", rule.split_seed)[columns["split"] != SPLITS.index(TEST)]
+    return int(hashes.min()) if len(hashes) else None
+
+
 def _part_of_hashes(fraction: float) -> np.uint64:
     """Return the limit below which this fraction of all hashes is."""
     # At a fraction of 1, 2**64 would not fit into 64 bits.
@@ -174,9 +183,7 @@ def _contents_path(part: Part, rule: SplitRule) -> Place:
 def _sort(part: Part, rule: SplitRule, earlier: NDArray[np.void]) -> SortedPart:
     name = _name(rule, earlier)
     columns = part.columns()
-    is_free = columns["split"] != SPLITS.index(TEST)
-    split_hashes = salted(columns["group"], "split", rule.split_seed)[is_free]
-    lowest = int(split_hashes.min()) if len(split_hashes) else None
+    lowest = _lowest_of(columns, rule)
     kinds = kinds_of(columns, rule, lowest)
     own = _numbered(columns["order"], earlier) if rule.numbers_copies else columns["order"]
     hashes = salted(own, "order", rule.split_seed)
@@ -249,6 +256,8 @@ def _write_contents(part: Part, rule: SplitRule) -> int:
     # Ranges of hashes have equally many rows. The content of an image is its size and CRC32C.
     contents["content"] = salted(columns["content"][rows], "content", 0)
     contents["row"], contents["size"] = rows, np.minimum(columns["size"][rows], 2**32 - 1)
+    contents["order"], contents["label"] = columns["order"][rows], columns["label"][rows]
+    contents["kind"] = kinds_of(columns, rule, _lowest_of(columns, rule))[rows]
     contents = contents[np.argsort(contents["content"], kind="stable")]
     with storage.write_whole(_contents_path(part, rule), synced=True) as file:
         file.write(contents.tobytes())

@@ -354,8 +354,10 @@ def skipped_suffixes(quality: Mapping[str, Any]) -> Bars | None:
 def duplicate_tables(duplicates: Iterable[Mapping[str, Any]], unit: str = "image") -> list[tuple[str, Table]]:
     """Return (caption, first groups) for equal examples with different labels, for equal and for similar ones."""
     contradictory, equal, alike = _First(), _First(), _First()
+    has_values = False
     for row in duplicates:
         group = row["images"]
+        has_values |= "values" in row
         (equal if row["kind"] == "equal" else alike).add(group)
         if row["kind"] == "equal" and len({frozenset(each["labels"]) for each in group}) > 1:
             contradictory.add(group)
@@ -364,12 +366,14 @@ def duplicate_tables(duplicates: Iterable[Mapping[str, Any]], unit: str = "image
         (f"Equal {unit}s", equal, "equal to it"),
         ("Images that look alike", alike, "similar to it"),
     )
-    return [(caption, _group_table(groups, unit, column)) for caption, groups, column in tables if groups.rows]
+    # A card may be shared. The values of rows may be personal data.
+    note = "A row without a key is named by a hash. The file duplicates.jsonl has its values. " if has_values else ""
+    return [(caption, _group_table(groups, unit, column, note)) for caption, groups, column in tables if groups.rows]
 
 
-def _group_table(groups: _First, unit: str, column: str) -> Table:
+def _group_table(groups: _First, unit: str, column: str, note: str) -> Table:
     rows = [(_named(group[0]), ", ".join(map(_named, group[1:]))) for group in groups.rows]
-    return Table((unit, column), rows, groups.note("duplicates.jsonl"))
+    return Table((unit, column), rows, (note + groups.note("duplicates.jsonl")).strip())
 
 
 def _named(example: Mapping[str, Any]) -> str:

@@ -36,15 +36,16 @@ class Rows(NamedTuple):
 
 
 def compared_names(schema: Schema) -> list[str]:
-    """Return the columns that come first in a record: all but the key, and the label of a class.
+    """Return the columns that come first in a record: all but the key, the split, and the label of a class.
 
-    Rows that are equal in these columns and in the key are duplicates, or contradictions if their classes differ.
+    Rows that are equal in these columns and in the key are duplicates, contradictions if their classes differ, and
+    leaks if one of them is stated as training and another one as test.
     """
     return [column.name for column in schema.columns if not _is_last(column, schema)]
 
 
 def _is_last(column: Column, schema: Schema) -> bool:
-    return column.role == "key" or (column.role == "label" and schema.task == "classification")
+    return column.role in ("key", "split") or (column.role == "label" and schema.task == "classification")
 
 
 def rows_of_batch(
@@ -79,6 +80,8 @@ def _accepted(typed: pa.RecordBatch, schema: Schema, split: str) -> Rows:
     is_class = schema.task == "classification"
     labels = _texts(typed, label) if is_class else [""] * typed.num_rows
     columns = _slices(*encode_columns(typed, compared_names(schema)))
+    # A size of 0 is that of a rejected row. All features of another row may be missing.
+    measured = [each or b"\0" for each in columns]
     if key:
         keys = _texts(typed, key)
         # Without a checksum, the key decides the split.
@@ -89,14 +92,14 @@ def _accepted(typed: pa.RecordBatch, schema: Schema, split: str) -> Rows:
             xxhash.xxh3_128_hexdigest(b"%b\0%b" % (each, text.encode()))
             for each, text in zip(columns, labels, strict=True)
         ]
-        crc32cs = np.array([google_crc32c.value(each) for each in columns], np.uint32)
+        crc32cs = np.array([google_crc32c.value(each) for each in measured], np.uint32)
         compared = columns
     last = [column.name for column in schema.columns if _is_last(column, schema)]
-    entries = zip(columns, _slices(*encode_columns(typed, last)), strict=True)
+    features = [one + other for one, other in zip(columns, _slices(*encode_columns(typed, last)), strict=True)]
     example_head_of = lru_cache(CACHED_HEADS)(example_head)
-    records = frames([example_head_of(len(one) + len(other)) + one + other for one, other in entries])
+    records = frames([example_head_of(len(each)) + each for each in features])
     groups, splits = _texts(typed, schema.of_role("group")), _splits(typed, schema, split)
-    sizes = np.array([len(each) for each in columns], np.int64)
+    sizes = np.array([len(each) for each in measured], np.int64)
     quoted_labels = _quoted(labels) if is_class else labels
     facts = zip(keys, quoted_labels, splits, sizes.tolist(), crc32cs.tolist(), _quoted(groups), strict=True)
     heads = [
@@ -106,10 +109,11 @@ def _accepted(typed: pa.RecordBatch, schema: Schema, split: str) -> Rows:
     lines = [b'%b,0,""]\n%b' % pair for pair in zip(heads, records, strict=True)]
     numbers = columns_of(keys=keys, groups=groups, splits=splits, sizes=sizes, crc32cs=crc32cs)
     numbers["content"] = _hashes(compared)
-    if key:
-        # The hash of the key alone would put all rows of one key behind each other.
-        whole = [b"%b\0%b" % (text.encode(), each) for text, each in zip(labels, compared, strict=True)]
-        numbers["order"] = _hashes(whole)
+    # The hash of the key alone would put all rows of one key behind each other. Rows whose stated splits differ would
+    # be numbered as equal ones, by the order of the source.
+    numbers["order"] = _hashes(
+        [b"%b\0%b" % (text.encode(), each) for text, each in zip(splits, features, strict=True)]
+    )
     # Unlike the row of an image, the whole line identifies a row.
     block = Block(keys=keys, labels=labels, identities=lines, lines=lines, columns=numbers)
     return Rows(block, values_of(typed, schema))

@@ -380,7 +380,10 @@ def runs_of(records: list[bytes]) -> int:
 
 @pytest.mark.core
 def test_all_equal_rows_are_compared_and_only_named_ones_are_read(
-    settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Callable[..., Settings],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ):
     """A first group of 500,001 rows used to end the comparison, and each row was read four times."""
     monkeypatch.setattr("pipeline.gate.equal_rows.MAX_NAMED", 2)
@@ -392,17 +395,22 @@ def test_all_equal_rows_are_compared_and_only_named_ones_are_read(
     result = build(settings(write_rows(tmp_path / "t.csv", rows), label_column="y"))
     quality = dataset_of(result).quality
     assert quality["duplicates"] == {"images": 160, "groups": 8}
-    pair = {"paths": ["x=6; z=a b"] * 2, "labels": [["0"], ["1"]]}
+    lines = read_lines(Path(result["dataset"]) / "duplicates.jsonl")
+    assert [line.get("values") for line in lines] == ["x=0; z=a b", "x=1; z=a b", *[None] * 4, "x=6; z=a b", None]
+    groups = [line["images"] for line in lines]
+    pair = {"paths": [groups[6][0]["path"]] * 2, "labels": [["0"], ["1"]]}
     assert quality["contradictions"] == {"images": 20, "groups": 1, "of": 160, "pairs": [pair]}
     assert read == [0, 1, 6]
-    groups = [row["images"] for row in read_lines(Path(result["dataset"]) / "duplicates.jsonl")]
     assert [sum(each["rows"] for each in group) for group in groups] == [20] * 8
     assert [(each["labels"], each["rows"]) for each in groups[6]] == [(["0"], 19), (["1"], 1)]
-    assert [group[0]["path"] for group in groups][:2] == ["x=0; z=a b", "x=1; z=a b"]
     assert len({group[0]["path"] for group in groups}) == 8
     card = (Path(result["dataset"]) / "card.html").read_text()
     assert "Equal rows with different labels" in card
-    assert "x=6; z=a b (0), 19 times" in card
+    assert f"{groups[6][0]['path']} (0), 19 times" in card
+    assert "The file duplicates.jsonl has its values" in card
+    # Values may be personal data.
+    texts = [card, caplog.text, (Path(result["dataset"]) / "dataset.json").read_text()]
+    assert not any("x=6" in text for text in texts)
     assert verify(Path(result["dataset"]))["ok"]
 
 
@@ -435,6 +443,51 @@ def test_equal_rows_are_spread_over_the_shards(
     # An equal row is never on the other side.
     sides = [set(records_of(results[0], [split])) for split in ("train", "validation")]
     assert (len(sides[0] & sides[1]), len(sides[0] | sides[1])) == (0, 40)
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("key", ["", "id"])
+def test_the_order_does_not_depend_on_the_order_of_the_splits(
+    settings: Callable[..., Settings], tmp_path: Path, key: str
+):
+    """Rows of several splits used to be numbered together, in the order of their files: same version, other bytes."""
+    rows = [{"id": number % 30, "x": number % 30, "y": number % 2} for number in range(300)]
+    results = []
+    for number, (train, test) in enumerate((("a/train", "b/test"), ("b/train", "a/test"))):
+        write_rows(tmp_path / f"{number}/{train}/t.csv", rows)
+        write_rows(tmp_path / f"{number}/{test}/t.csv", rows[:100])
+        places = {"workspace": str(tmp_path / f"w{number}"), "dataset_name": "t", "on_leak": "continue"}
+        results.append(build(settings(tmp_path / str(number), label_column="y", key_column=key, **places)))
+    assert results[0]["version"] == results[1]["version"]
+    splits = ("train", "validation", "test")
+    assert records_of(results[0], splits) == records_of(results[1], splits)
+
+
+def test_a_row_that_a_column_states_twice_is_a_leak(settings: Callable[..., Settings], tmp_path: Path):
+    """The column of the split was part of what is compared."""
+    rows = [{"x": number, "y": "no", "s": "train"} for number in range(100)]
+    rows += [{"x": 1, "y": "yes", "s": split} for split in ("train", "test")]
+    path = write_rows(tmp_path / "t.csv", rows)
+    made = settings(path, label_column="y", split_column="s", validation_fraction=0, on_leak="continue")
+    quality = dataset_of(build(made)).quality
+    assert quality["leaks"]["images"] == 1
+    assert quality["duplicates"] == {"images": 3, "groups": 1}
+
+
+@pytest.mark.parametrize("key", ["", "id"])
+def test_a_row_without_any_feature_is_not_taken_for_a_rejected_one(
+    settings: Callable[..., Settings], tmp_path: Path, key: str
+):
+    rows: list[dict[str, Any]] = [{"x": number, "y": number % 2} for number in range(100)]
+    rows += [{"x": "", "y": 0}, {"x": "", "y": 1}]
+    rows = [{"id": min(number, 100), **row} for number, row in enumerate(rows)] if key else rows
+    quality = dataset_of(
+        build(settings(write_rows(tmp_path / "t.csv", rows), label_column="y", key_column=key))
+    ).quality
+    assert quality["contradictions"]["images"] == 2
+    assert quality["leaks"]["images"] == 0
+    assert quality["split_values"]["rows"] == 102
+    assert quality["split_values"]["values"] == 101
 
 
 @pytest.mark.core

@@ -53,11 +53,11 @@ class RowKind(ExampleKind):
         ids = {label: number for number, label in enumerate(dataset.labels)}
         return partial(_problem_of_row, Schema.from_json(dataset.table), ids)
 
-    def name_of(self, row: RawExample, snapshot: "Snapshot") -> str:
-        """Return the key of a row; without a key column, the values of its columns."""
-        from pipeline.kinds.table.facts import name_of_row
+    def values_of(self, row: RawExample, snapshot: "Snapshot") -> str:
+        """Return the values of a row of a table without a key column."""
+        from pipeline.kinds.table.facts import values_of_row
 
-        return name_of_row(Schema.from_json(snapshot.table), row)
+        return values_of_row(Schema.from_json(snapshot.table), row)
 
     def split_unit(self, snapshot: "Snapshot") -> str:
         """Return the rows with one value of the column that decides the split."""

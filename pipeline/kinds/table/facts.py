@@ -25,7 +25,7 @@ from pipeline.tables.sums import ExactSums
 MIN_BUCKETS, MAX_BUCKETS = 1_000, 100_000
 """Texts of a column with very many different values are hashed into a number of buckets between these."""
 MAX_SHOWN = 120
-"""The name of a row without a key has at most this many characters."""
+"""The values of a row are cut to this many characters together."""
 MIN_STEPS = 100
 """The deviation of a label of floats should be at least this many steps of float32."""
 _log = logging.getLogger(__name__)
@@ -76,10 +76,10 @@ def _preprocessing(
     return {}
 
 
-def name_of_row(schema: Schema, row: RawExample) -> str:
-    """Return the key of a row; without a key column, the values of its features."""
+def values_of_row(schema: Schema, row: RawExample) -> str:
+    """Return the values of the features of a row. Empty if the table has a key column."""
     if schema.of_role("key"):
-        return row.key
+        return ""
     values = decode(data_of(row.content))
     shown = [
         f"{each.name}={', '.join(map(_text, values[each.name]))}" for each in schema.features if each.name in values

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from pipeline.plan.assign import salted
 from pipeline.plan.order import Order
 from pipeline.snapshot.part import SPLITS
+from pipeline.system.progress import progress
 from pipeline.tables.schema import Column, Schema
 
 KEPT_HASHES = 1 << 16
@@ -26,11 +27,13 @@ def split_facts(schema: Schema, order: Order) -> dict[str, Any]:
     the fraction of the setting.
     """
     different, rows = DifferentHashes(), np.zeros(len(SPLITS), np.intp)
-    for number, part in enumerate(order.parts):
-        columns = part.columns()
-        columns = columns[columns["size"] > 0]
-        different.add(salted(columns["group"], "split", order.rule.split_seed))
-        rows += np.bincount(order.splits_of(number, columns), minlength=len(SPLITS))
+    with progress("count split values", sum(part.listed for part in order.parts), "rows") as advance:
+        for number, part in enumerate(order.parts):
+            columns = part.columns()
+            columns = columns[columns["size"] > 0]
+            different.add(salted(columns["group"], "split", order.rule.split_seed))
+            rows += np.bincount(order.splits_of(number, columns), minlength=len(SPLITS))
+            advance(part.listed)
     counts, fractions = dict(zip(SPLITS, rows.tolist(), strict=True)), order.fractions_by_hash
     free = max(1, sum(count for split, count in counts.items() if split == "train" or split in fractions))
     column = split_column(schema)
