@@ -126,8 +126,8 @@ class _SettingsBeforeGate(BaseModel):
         IMAGES,
         title="Kind of examples",
         description="images: the source is a folder or a list of images. table: each row of the source (CSV, "
-        "Parquet or TFRecord) is an example. Settings that only the other kind uses have no effect. A DAG sets the "
-        "kind.",
+        "JSON lines, Parquet, Arrow or TFRecord) is an example. Settings that only the other kind uses have no effect. "
+        "A DAG sets the kind.",
     )
 
     # This field comes after source_uri, from which its default follows: Pydantic validates fields in their order.
