@@ -111,9 +111,7 @@ def _accepted(typed: pa.RecordBatch, schema: Schema, split: str) -> Rows:
     numbers["content"] = _hashes(compared)
     # The hash of the key alone would put all rows of one key behind each other. Rows whose stated splits differ would
     # be numbered as equal ones, by the order of the source.
-    numbers["order"] = _hashes(
-        [b"%b\0%b" % (text.encode(), each) for text, each in zip(splits, features, strict=True)]
-    )
+    numbers["order"] = _hashes([b"%b\0%b" % (text.encode(), each) for text, each in zip(splits, features, strict=True)])
     # Unlike the row of an image, the whole line identifies a row.
     block = Block(keys=keys, labels=labels, identities=lines, lines=lines, columns=numbers)
     return Rows(block, values_of(typed, schema))

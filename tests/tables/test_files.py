@@ -478,9 +478,7 @@ def test_splits_that_are_not_used_are_a_warning(
 @pytest.mark.core
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".tfrecord"])
 @pytest.mark.parametrize("column", ["", "split"])
-def test_a_folder_of_a_split_is_no_feature(
-    column: str, suffix: str, settings: Callable[..., Settings], tmp_path: Path
-):
+def test_a_folder_of_a_split_is_no_feature(column: str, suffix: str, settings: Callable[..., Settings], tmp_path: Path):
     """The column was constant in training and unknown in validation, and `predict` asked for it."""
     for number, split in enumerate(("train", "validation")):
         path = tmp_path / f"t/split={split}/country=de/a{suffix}"

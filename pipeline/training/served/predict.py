@@ -32,7 +32,8 @@ def predict(model: Place, files: Sequence[Path]) -> list[dict[str, Any]]:
 
     Args:
         model: Folder of an exported model, or of its run.
-        files: The image files. For a model of a table: table files of any format that training takes, or folders of them.
+        files: The image files. For a model of a table: table files of any format that training takes, or folders of
+            them.
 
     Returns:
         For each file {"file", "label", "probability", "likely"}, where `likely` lists the most likely labels as
