@@ -66,7 +66,7 @@ _PROBED_BYTES = 1 << 16, 1 << 20
 """The first two lines of a file are in this many bytes, or at least in that many."""
 _READERS = 16
 """The first lines of this many files are read at once."""
-_DELIMITERS = "\t,;|"
+_DELIMITERS = "\t;|,"
 """The delimiters of `.txt` files, the most likely one first."""
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """The name that Hive, Spark and others give to the folder of rows without a value."""
