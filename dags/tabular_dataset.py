@@ -20,7 +20,7 @@ FIRST = (
     tags=["table", "dataset"],
 )
 def tabular_dataset() -> None:
-    """The table of one date (CSV or Parquet) → a published dataset.
+    """The table of one date (CSV, JSON lines, Parquet, Arrow or TFRecord) → a published dataset.
 
     - `extract` fills `{date}` (`{year}`, `{month}`, `{day}`, `{hour}`, `{minute}`) in *Source* from the data date of
       the run, and reads the table twice: to find the type of each column, and to encode the rows.

@@ -20,7 +20,7 @@ FIRST = (
     tags=["table", "training"],
 )
 def tabular_training() -> None:
-    """A table (CSV, Parquet or TFRecord) → TFRecord shards → a trained model and its report.
+    """A table (CSV, JSON lines, Parquet, Arrow or TFRecord) → TFRecord shards → a trained model and its report.
 
     - `extract` reads the table twice: to find the type of each column, and to encode the rows.
     - `shard` plans, then writes ranges of shards in parallel. Complete shards are skipped.

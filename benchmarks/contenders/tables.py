@@ -54,9 +54,10 @@ def table_stages(job: Job) -> dict[str, float]:
     from pipeline.stages.extract import extract
     from pipeline.stages.shard import plan_shards, write_planned
     from pipeline.stages.upload import publish
+    from pipeline.tables.files import table_files
     from pipeline.tables.infer import infer_schema
     from pipeline.tables.options import table_options
-    from pipeline.tables.source import read_table, table_files
+    from pipeline.tables.source import read_table
 
     seconds = {"imports": time.perf_counter() - begin}
     settings = settings_from(job["settings"])

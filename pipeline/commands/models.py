@@ -87,7 +87,9 @@ def _pointer(options: argparse.Namespace) -> "Pointer":
         metavar="RUN",
         help="folder of a run, of its export, or of a champion (WORKSPACE/models/NAME); also gs://",
     ),
-    argument("files", nargs="+", metavar="FILE", help="image file; for a model of a table, a CSV or Parquet file"),
+    argument(
+        "files", nargs="+", metavar="FILE", help="image file; for a model of a table, a table file or a folder of them"
+    ),
     printer=printer_at("pipeline.training.served.predict:format_predictions"),
     extra="training",
 )

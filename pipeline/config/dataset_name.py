@@ -13,7 +13,10 @@ _LENGTH = 100
 """A dataset name has at most this many characters, as in PATTERN."""
 _FOREIGN = re.compile("[^A-Za-z0-9._-]+")
 _NAMELESS = "images"
-_TABLE = re.compile(r"(?<=[^/])\.(csv|tsv|parquet)(\.(gz|bz2|zst))?$", re.IGNORECASE)
+_TABLE = re.compile(
+    r"(?<=[^/])\.(((csv|tsv|txt|jsonl|ndjson)(\.[0-9]+)?(\.(gz|bz2|zst|xz|zip))?)|parquet|pq|arrow|feather|ipc)$",
+    re.IGNORECASE,
+)
 """The suffix of a table in one file."""
 
 

@@ -76,7 +76,9 @@ OPTIONS_OF_COMPARISON = ("contenders", "rounds", "accelerator", "measure_seconds
 WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".keras")
 """A file that `weights` names has one of these suffixes."""
 
-OTHER_FILES_OF_SOURCES = frozenset({"csv_quotes", "detection", "key_range", "samples", "suffixes"})
+OTHER_FILES_OF_SOURCES = frozenset(
+    {"compression", "csv_quotes", "detection", "key_range", "samples", "split_names", "suffixes"}
+)
 """Files of pipeline/sources that are no kind of source."""
 
 
@@ -115,8 +117,8 @@ class _SettingsBeforeGate(BaseModel):
         examples=["/data/flowers", "gs://bucket/photos/{date}"],
         description="Folder of raw images, local or gs://bucket/prefix, with one sub-folder for each class, with or "
         "without train/, validation/ and test/ above them; or a list of images (CSV, JSON lines, Parquet), or the "
-        "folder of Stanford Cars or ImageNet. For a table: a CSV, Parquet or TFRecord file, or a folder of such "
-        "files. "
+        "folder of Stanford Cars or ImageNet. For a table: a file of CSV, JSON lines, Parquet, Arrow or TFRecord, or a "
+        "folder of such files. "
         "{date}, {year}, {month}, {day}, {hour} and {minute} are replaced by the data date of the run. "
         "If it is empty in the Airflow of `make up`, drawn sample images are used.",
     )
@@ -125,8 +127,8 @@ class _SettingsBeforeGate(BaseModel):
         IMAGES,
         title="Kind of examples",
         description="images: the source is a folder or a list of images. table: each row of the source (CSV, "
-        "Parquet or TFRecord) is an example. Settings that only the other kind uses have no effect. A DAG sets the "
-        "kind.",
+        "JSON lines, Parquet, Arrow or TFRecord) is an example. Settings that only the other kind uses have no effect. "
+        "A DAG sets the kind.",
     )
 
     # This field comes after source_uri, from which its default follows: Pydantic validates fields in their order.
@@ -238,8 +240,8 @@ class _SettingsBeforeGate(BaseModel):
     key_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE), SOURCE] = Field(
         "",
         title="Key column",
-        description="In a table: the column that identifies a row. Its value decides the split and the order. Empty: "
-        "the content of the row decides.",
+        description="In a table: the column that identifies a row. Its value decides the split. Empty: the content of "
+        "the row decides.",
     )
 
     table_task: Annotated[
@@ -269,7 +271,7 @@ class _SettingsBeforeGate(BaseModel):
         "",
         title="Split column",
         description="In a list or table: the column that holds train, validation or test. Empty: in a list, split, if "
-        "it exists.",
+        "it exists; in a table, the names of the files or of their folders, if all of them name a split.",
     )
 
     group_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, SOURCE] = Field(

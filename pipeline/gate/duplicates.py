@@ -1,6 +1,6 @@
-"""Confirm that examples are equal, find images that look alike, and say which of them are on both sides of the split.
+"""Confirm that images are equal, find images that look alike, and say which of them are on both sides of the split.
 
-Size and CRC32C are known from the snapshot. Only the few examples that agree in both (see `equal_examples.py`) are read
+Size and CRC32C are known from the snapshot. Only the few images that agree in both (see `equal_examples.py`) are read
 again, for a hash of 128 bits. Images that look alike are found by the Hamming distance of a perceptual hash. A group is
 an ascending array of indexes. Groups are ordered by their first index.
 """
@@ -96,14 +96,18 @@ class GroupFacts:
     def add(self, row: Mapping[str, Any]) -> None:
         """Add one group by its row of `duplicates.jsonl`."""
         images = row["images"]
+        held_back = sum(each["split"] != TRAIN for each in images)
         self.duplicates["groups"] += 1
         self.duplicates["images"] += len(images)
-        training = [each["path"] for each in images if each["split"] == TRAIN]
-        held_back = [each["path"] for each in images if each["split"] != TRAIN]
-        if training and held_back:
-            self.leaks["images"] += len(held_back)
-            if len(self.leaks["names"]) < MAX_NAMES:
-                self.leaks["names"].append([training[0], held_back[0]])
+        self.leaks["images"] += held_back if held_back < len(images) else 0
+        self.name(row)
+
+    def name(self, row: Mapping[str, Any]) -> None:
+        """Name a group if it is one of the first leaks."""
+        training = [each["path"] for each in row["images"] if each["split"] == TRAIN]
+        held_back = [each["path"] for each in row["images"] if each["split"] != TRAIN]
+        if training and held_back and len(self.leaks["names"]) < MAX_NAMES:
+            self.leaks["names"].append([training[0], held_back[0]])
 
 
 def _groups(order: Group, same: NDArray[np.bool_]) -> list[Group]:

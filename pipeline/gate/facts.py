@@ -6,6 +6,7 @@ known when the shards are written.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import IO, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from pipeline.dataset.manifest import Dataset
 from pipeline.gate.duplicates import MAX_NAMES, GroupFacts, near_groups
 from pipeline.gate.equal_examples import equal_examples
+from pipeline.gate.equal_rows import equal_rows
 from pipeline.gate.statistics import drift
 from pipeline.gate.totals import Totals
 from pipeline.plan.example_kind import kind_of
@@ -36,7 +38,12 @@ def planned_facts(
         "unit": kind.noun,
         "listed": snapshot.listed,
         "skipped_by_name": skipped_by_name(snapshot),
-        **equal_examples(order, RawReader(snapshot.origin), duplicates, max_compared=kind.max_compared),
+        **(
+            equal_examples(order, RawReader(snapshot.origin), duplicates)
+            if kind.has_files
+            else equal_rows(order, partial(kind.values_of, snapshot=snapshot), duplicates)
+        ),
+        **kind.quality(snapshot, order),
         # A sorted part counts only the first label of an example, so its counts say nothing if there are several.
         **_class_facts([] if snapshot.multi_label else list(snapshot.classes), order.classes),
     }

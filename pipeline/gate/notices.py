@@ -1,6 +1,7 @@
 """What the data gate reports without a threshold: each is a sentence for the log and the dataset card."""
 
 from collections.abc import Mapping, Sequence
+from math import sqrt
 from typing import Any
 
 from pipeline.dataset.manifest import SKIPPED
@@ -9,6 +10,13 @@ from pipeline.system.wording import MAX_EXAMPLES, counted, first_of, share, such
 
 MANY_SKIPPED = 0.1
 """If more than this share of the files was skipped because of their suffix, a warning appears."""
+
+FEW_KEYS = 0.1
+"""A key column with at most this many different values per row probably does not identify a row."""
+MAX_SHARE_DIFFERENCE = 0.05
+"""If the share of a split differs from its setting by more than this, and values repeat, a warning appears."""
+CHANCE_DEVIATIONS = 3
+"""The difference must also be more than this many standard deviations of the share of as many independent rows."""
 
 
 def notices(quality: Mapping[str, Any]) -> list[str]:
@@ -20,7 +28,9 @@ def notices(quality: Mapping[str, Any]) -> list[str]:
         _duplicates(quality.get("near_duplicates"), "almost the same as another one", unit),
         _shared(quality.get("shared"), unit),
         _near_leaks(quality.get("near_duplicates") or {}),
-        _skipped_by_name(quality.get("skipped_by_name") or {}),
+        _repeated_key(quality.get("split_values")),
+        *(_share(quality["split_values"], split) for split in (quality.get("split_values") or {}).get("shares", ())),
+        _skipped_by_name(quality.get("skipped_by_name") or {}, unit),
         _images(quality.get("misnamed", 0), "in another format than the file name says (read anyway)"),
         _images(
             quality.get("profiles", {}).get("ignored", 0),
@@ -66,6 +76,33 @@ def _shared(shared: Mapping[str, Any] | None, unit: str) -> str:
     )
 
 
+def _repeated_key(split_values: Mapping[str, Any] | None) -> str:
+    if not split_values or split_values["setting"] != "key_column":
+        return ""
+    values, rows = split_values["values"], split_values["rows"]
+    if values > FEW_KEYS * rows:
+        return ""
+    return (
+        f"the key column {split_values['column']!r} has only {counted(values, 'different value')} in {rows} rows, and "
+        "all rows with one value are in the same split: did you mean another key_column?"
+    )
+
+
+def _share(split_values: Mapping[str, Any], split: str) -> str:
+    found, wanted = split_values["shares"][split]
+    # Chance alone explains a smaller difference, and if all values differ, any.
+    by_chance = CHANCE_DEVIATIONS * sqrt(wanted * (1 - wanted) / max(1, split_values["rows"]))
+    if abs(found - wanted) <= max(MAX_SHARE_DIFFERENCE, by_chance) or split_values["values"] >= split_values["rows"]:
+        return ""
+    column, setting = split_values["column"], split_values["setting"]
+    unit = f"rows with one value of {column!r}" if column else "equal rows"
+    return (
+        f"the {split} split has {found:.1%} of the rows instead of {wanted:.1%} ({split}_fraction), because all {unit} "
+        f"are in the same split, and they have only {counted(split_values['values'], 'different value')}"
+        + (f": did you mean another {setting}?" if setting else "")
+    )
+
+
 def _near_leaks(near: Mapping[str, Any]) -> str:
     leaks = near.get("leaks") or {}
     if not leaks.get("images"):
@@ -76,8 +113,13 @@ def _near_leaks(near: Mapping[str, Any]) -> str:
     )
 
 
-def _skipped_by_name(skipped: Mapping[str, Any]) -> str:
+def _skipped_by_name(skipped: Mapping[str, Any], unit: str) -> str:
     files, of = skipped.get("files", 0), skipped.get("of", 0)
+    if unit == "row" and files:  # A table may have few files, and each may have many rows.
+        return (
+            f"{counted(files, 'file')} in the folder of the table skipped because of the suffix "
+            f"({suffix_counts(skipped['suffixes'])}); {SKIPPED} lists them"
+        )
     if files <= MANY_SKIPPED * of:
         return ""
     return (

@@ -1,9 +1,9 @@
 """Decide the split, the shard and the position of each example, with pure functions.
 
-The order is that of a salted hash of the key, and the split that of a salted hash of the group. Neither depends on a
-random generator or on the order of a listing. So the same examples give the same shards everywhere, and an example
-stays in its split if examples or classes are added. The rejected alternative, shuffling in the reader, mixes shards
-sorted by class badly even with a buffer of 8,192.
+The order is that of a salted hash of the key, and the split that of a salted hash of the group. For a row of a table,
+the whole row takes the place of the key. Neither depends on a random generator or on the order of a listing. So the
+same examples give the same shards everywhere, and an example stays in its split if examples or classes are added. The
+rejected alternative, shuffling in the reader, mixes shards sorted by class badly even with a buffer of 8,192.
 """
 
 import hashlib

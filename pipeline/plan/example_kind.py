@@ -13,6 +13,7 @@ from pipeline.images.examine import Rules
 from pipeline.plan.examples import Examples
 from pipeline.plan.range_plan import RangePlan
 from pipeline.records.format import RecordFormat
+from pipeline.snapshot.raw_example import RawExample
 from pipeline.storage import Place
 
 if TYPE_CHECKING:  # They import NumPy and Pydantic.
@@ -92,8 +93,6 @@ class ExampleKind(ABC):
     """Whether an example is a picture, which cards and reports can show."""
     has_files: ClassVar[bool]
     """Whether the rows of a plan name files of the source. Others carry their content."""
-    max_compared: ClassVar[int | None] = None
-    """At most this many examples of a range of contents are compared; None if all are."""
 
     @property
     def nouns(self) -> str:
@@ -124,6 +123,18 @@ class ExampleKind(ABC):
     @abstractmethod
     def key_of(self, dataset: Dataset, record: bytes) -> str:
         """Return the key of an example from its record; empty if it has none, or if the record cannot be read."""
+
+    def values_of(self, row: RawExample, snapshot: "Snapshot") -> str:
+        """Return the values of an example without a key of its own, in words. They may be personal data."""
+        return ""
+
+    def split_unit(self, snapshot: "Snapshot") -> str:
+        """Return which examples are always in the same split, in words."""
+        return f"{self.nouns} of a group"
+
+    def quality(self, snapshot: "Snapshot", order: "Order") -> dict[str, Any]:
+        """Return what else is known of a plan, for `quality` in `dataset.json`."""
+        return {}
 
     def fitting_values(self, facts: Mapping[str, Any]) -> Mapping[str, FittingValues]:
         """Return the values that fit examples with these facts, by the name of the setting of a training."""

@@ -15,8 +15,6 @@ import google_crc32c
 from pipeline import storage
 from pipeline.config.allowed import require_outputs
 from pipeline.errors import FileSystemError
-from pipeline.snapshot.raw_example import from_line
-from pipeline.sources.key_range import bytes_of
 from pipeline.storage import Place, place_of
 
 ROWS_IN_MEMORY = 100_000
@@ -48,19 +46,6 @@ class Piece(NamedTuple):
     """End of the last line in the file."""
 
 
-class Line(bytes):
-    """A line that sorts by its key. Only lines with equal hashes are compared.
-
-    Rows of a table may have the same key. They sort by their content, whatever the order of the source.
-    """
-
-    # Without a dictionary of attributes, the garbage collector ignores them. There are many.
-    __slots__ = ()
-
-    def __lt__(self, other: bytes) -> bool:
-        return (bytes_of(from_line(self).key), bytes(self)) < (bytes_of(from_line(other).key), bytes(other))
-
-
 def to_line(piece: Piece) -> bytes:
     """Return a piece as a line of a plan file."""
     return json.dumps(piece).encode("ascii") + b"\n"
@@ -85,7 +70,7 @@ def checksum(order_hash: int, line: bytes) -> int:
 
 
 def merged_lines(pieces: Iterable[Piece], rows_in_memory: int = ROWS_IN_MEMORY) -> Iterator[bytes]:
-    """Yield the rows of pieces in the order of the shards: by hash, and by key if two hashes are equal.
+    """Yield the rows of pieces in the order of the shards: by hash, and by line if two hashes are equal.
 
     The pieces of one split must follow each other. Memory does not grow with their rows.
 
@@ -122,7 +107,7 @@ def read_sorted(place: Place, start: int, length: int) -> bytes:
     return content
 
 
-def _hashed_lines(piece: Piece, rows_at_once: int) -> Iterator[tuple[int, Line]]:
+def _hashed_lines(piece: Piece, rows_at_once: int) -> Iterator[tuple[int, bytes]]:
     lines_path, begin = place_of(piece.lines), piece.begin
     for first in range(piece.first, piece.first + piece.rows, rows_at_once):
         count = min(rows_at_once, piece.first + piece.rows - first)
@@ -131,7 +116,7 @@ def _hashed_lines(piece: Piece, rows_at_once: int) -> Iterator[tuple[int, Line]]
         rows = _checked_rows(piece, first, count, begin) or _checked_rows(piece, first, count, begin)
         if not rows:
             raise _lost(lines_path, "is damaged")
-        yield from zip(rows.hashes, map(Line, rows.lines), strict=True)
+        yield from zip(rows.hashes, rows.lines, strict=True)
         begin = rows.end
 
 

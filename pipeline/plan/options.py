@@ -9,6 +9,7 @@ from pipeline.config.settings import Settings, settings_in_fingerprint
 from pipeline.config.workspace import BuildFolders, build_folders
 from pipeline.dataset.partitions import LATEST
 from pipeline.images.examine import Rules
+from pipeline.plan.example_kind import kind_named
 from pipeline.plan.sort import SplitRule
 
 
@@ -53,7 +54,12 @@ def partition_of(settings: Settings) -> str:
 
 def split_rule(settings: Settings) -> SplitRule:
     """Return the settings that decide the split and the order."""
-    return SplitRule(settings.split_seed, settings.validation_fraction, settings.test_fraction)
+    return SplitRule(
+        split_seed=settings.split_seed,
+        validation_fraction=settings.validation_fraction,
+        test_fraction=settings.test_fraction,
+        numbers_copies=not kind_named(settings.example_kind).has_files,
+    )
 
 
 def plan_options(settings: Settings) -> PlanOptions:

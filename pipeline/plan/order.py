@@ -7,7 +7,6 @@ a split so that a given number of examples is before it. Only the index is read 
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import islice, pairwise
 from typing import NamedTuple
 
@@ -16,13 +15,17 @@ from numpy.typing import NDArray
 
 from pipeline.dataset.partitions import LATEST
 from pipeline.errors import SettingsError, SourceError
+from pipeline.plan.contents import first_numbers
+from pipeline.plan.copies import copies_in_earlier_parts
 from pipeline.plan.example_kind import kind_of
-from pipeline.plan.merge import Line, Piece, merged_lines, read_sorted
+from pipeline.plan.merge import Piece, merged_lines, read_sorted
 from pipeline.plan.options import PlanOptions
 from pipeline.plan.sort import (
     FOR_TEST,
     KINDS,
     LOWEST,
+    NO_EARLIER,
+    SortedPart,
     SplitRule,
     kinds_of,
     lines_path,
@@ -50,6 +53,8 @@ class _Section(NamedTuple):
     """Rows of one kind in a sorted part."""
 
     part: Part
+    name: str
+    """That of the sorted part."""
     first: int
     """Number of the first row in the index of the part."""
     rows: int
@@ -74,7 +79,6 @@ class Order:
         rule: The rule of the splits and the order.
         parts: The parts of the snapshot.
         first_numbers: Number of the first example of each part.
-        compared: Number of rows in the contents of each part, which show equal examples: see `SortedPart`.
         examples: Number of examples of each split.
         classes: Number of examples of each split by their first label.
     """
@@ -82,19 +86,16 @@ class Order:
     def __init__(self, snapshot: Snapshot, rule: SplitRule, nouns: str = "examples") -> None:
         self.rule = rule
         self.parts = snapshot.parts
-        self.first_numbers = np.cumsum([0, *(part.listed for part in self.parts[:-1])])
-        self.compared: list[int] = []
+        self.first_numbers = first_numbers(self.parts)
         self._lowest: list[int | None] = []
         sections: list[tuple[str, _Section]] = []
         classes: dict[tuple[str, int | None], Counter[str]] = {}
-        descriptions = ordered_map(partial(load_sorted_part, rule=rule), self.parts, READERS)
         with progress("plan", snapshot.listed, nouns) as advance:
-            for part, found in zip(self.parts, descriptions, strict=True):
-                described = found or sorted_part(part, rule)
-                self.compared.append(described.compared)
+            for part, described in zip(self.parts, _sorted_parts(self.parts, rule), strict=True):
                 self._lowest.append(described.lowest)
                 for kind, section in described.sections.items():
-                    sections.append((kind, _Section(part, section.first, section.rows, described.lowest)))
+                    of_kind = _Section(part, described.name, section.first, section.rows, described.lowest)
+                    sections.append((kind, of_kind))
                     # Rows of one kind are in one split, except that the lowest ones of all parts may be in another.
                     group = (kind, described.lowest if kind == LOWEST else None)
                     classes.setdefault(group, Counter()).update(section.classes)
@@ -114,6 +115,12 @@ class Order:
         """Whether the source states which examples are for testing."""
         return TEST in self._kinds
 
+    @property
+    def fractions_by_hash(self) -> dict[str, float]:
+        """The fraction that the rule asks for, by split, of the splits that are decided by hashes."""
+        fractions = {VALIDATION: self.rule.validation_fraction, TEST: self.rule.test_fraction}
+        return {split: each for split, each in fractions.items() if each and split not in self._kinds}
+
     def placed(self, number: int) -> "Placed":
         """Return an example by its number in the snapshot. This reads only a few bytes."""
         part = int(np.searchsorted(self.first_numbers, number, side="right")) - 1
@@ -124,10 +131,17 @@ class Order:
 
     def is_training(self, part: int) -> NDArray[np.bool_]:
         """Return which rows of a part are for training, in the order of the part."""
-        lowest = self._lowest[part]
-        kinds = kinds_of(self.parts[part].columns(), self.rule, lowest)
-        trained = np.array([self._split_of(kind, lowest) == TRAIN for kind in KINDS])
-        result: NDArray[np.bool_] = trained[kinds]
+        result: NDArray[np.bool_] = self.splits_of(part, self.parts[part].columns()) == SPLITS.index(TRAIN)
+        return result
+
+    def splits_of(self, part: int, columns: NDArray[np.void]) -> NDArray[np.int8]:
+        """Return the splits of some rows of a part, which have these columns, as indexes in SPLITS."""
+        return self.splits_of_kinds(part, kinds_of(columns, self.rule, self._lowest[part]))
+
+    def splits_of_kinds(self, part: int, kinds: NDArray[np.int8]) -> NDArray[np.int8]:
+        """Return the splits of some rows of a part, which have these kinds, as indexes in SPLITS."""
+        splits = [SPLITS.index(self._split_of(kind, self._lowest[part])) for kind in KINDS]
+        result: NDArray[np.int8] = np.array(splits, np.int8)[kinds]
         return result
 
     def first_rows(self, split: str, count: int) -> list[RawExample]:
@@ -143,14 +157,14 @@ class Order:
             cuts: Ascending numbers of examples. Each cut is after this many examples.
         """
         sections = self._sections[split]
-        positions = _positions(sections, self.rule, np.array(cuts, np.intp))
+        positions = _positions(sections, np.array(cuts, np.intp))
         offsets = np.empty_like(positions)
-        for column, (section, index) in enumerate(zip(sections, _indexes(sections, self.rule), strict=True)):
+        for column, (section, index) in enumerate(zip(sections, _indexes(sections), strict=True)):
             # The first line begins at the start of the file, or where the last line of the section before it ends.
-            begin = int(read_index(section.part, self.rule, section.first - 1, 1)["end"][0]) if section.first else 0
+            begin = int(read_index(section.part, section.name, section.first - 1, 1)["end"][0]) if section.first else 0
             begins = np.concatenate((np.array([begin], np.uint64), index["end"]))
             offsets[:, column] = begins[positions[:, column]]
-        lines = [str(lines_path(section.part, self.rule)) for section in sections]
+        lines = [str(lines_path(section.part, section.name)) for section in sections]
         firsts = [section.first for section in sections]
         for row in range(len(cuts) - 1):
             counts = positions[row + 1] - positions[row]
@@ -184,6 +198,21 @@ class Order:
         return VALIDATION if kind == LOWEST and lowest == self._lowest_of_all else TRAIN
 
 
+def _sorted_parts(parts: Sequence[Part], rule: SplitRule) -> Iterator[SortedPart]:
+    """Yield the descriptions of parts. Those that are not sorted yet are sorted."""
+    copies = copies_in_earlier_parts(parts, rule) if rule.numbers_copies else (NO_EARLIER for _ in parts)
+    pairs = zip(parts, copies, strict=True)
+    loaded = ordered_map(
+        lambda pair: (*pair, load_sorted_part(pair[0], rule, pair[1])),
+        pairs,
+        READERS,
+        under_way=READERS,
+        size_of=lambda pair: pair[1].nbytes,
+    )
+    for part, earlier, found in loaded:
+        yield found or sorted_part(part, rule, earlier)
+
+
 def order_of(snapshot: Snapshot, options: PlanOptions) -> Order:
     """Return the order of a snapshot.
 
@@ -204,7 +233,7 @@ def order_of(snapshot: Snapshot, options: PlanOptions) -> Order:
         if options.partition == LATEST:
             raise SettingsError(
                 f"{chooses_none}: set a larger one or another split_seed, add {kind.nouns}, or make the groups "
-                f"smaller, because all {kind.nouns} of a group are in the same split"
+                f"smaller, because all {kind.split_unit(snapshot)} are in the same split"
             )
         # A window of many dates has the test examples of the others.
         _log.warning("%s, so the date %s has no test split", chooses_none, options.partition)
@@ -212,38 +241,38 @@ def order_of(snapshot: Snapshot, options: PlanOptions) -> Order:
         others = ", ".join(f"{count} for {split}" for split, count in order.examples.items() if count)
         raise SourceError(
             f"no {kind.noun} of {options.source_uri!r} is left for training ({others}): add {kind.nouns} for "
-            f"training, or make the groups smaller, because all {kind.nouns} of a group are in the same split"
+            f"training, or make the groups smaller, because all {kind.split_unit(snapshot)} are in the same split"
         )
     return order
 
 
-def _positions(sections: Sequence[_Section], rule: SplitRule, cuts: NDArray[np.intp]) -> NDArray[np.intp]:
+def _positions(sections: Sequence[_Section], cuts: NDArray[np.intp]) -> NDArray[np.intp]:
     """Return how many rows of each section are before each cut, of shape (cuts, sections)."""
     positions = np.zeros((len(cuts), len(sections)), np.intp)
     total = sum(section.rows for section in sections)
     positions[cuts >= total] = [section.rows for section in sections]
     inner = np.flatnonzero((cuts > 0) & (cuts < total))
     if len(inner):
-        hashes, ties = _hashes_at(sections, rule, cuts[inner], total)
-        for column, index in enumerate(_indexes(sections, rule)):
+        hashes, ties = _hashes_at(sections, cuts[inner], total)
+        for column, index in enumerate(_indexes(sections)):
             positions[inner, column] = np.searchsorted(index["hash"].copy(), hashes)
         for row in np.flatnonzero(ties):
-            positions[inner[row]] += _tied_rows(sections, rule, hashes[row], int(ties[row]))
+            positions[inner[row]] += _tied_rows(sections, hashes[row], int(ties[row]))
     return positions
 
 
 def _hashes_at(
-    sections: Sequence[_Section], rule: SplitRule, cuts: NDArray[np.intp], total: int
+    sections: Sequence[_Section], cuts: NDArray[np.intp], total: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.intp]]:
     """Return the hash of the first row after each cut, and how many rows of this very hash are before the cut."""
     bits = min(max((total // ROWS_PER_BIN).bit_length(), 1), MAX_BIN_BITS)
     shift = np.uint64(64 - bits)
     counts = np.zeros(1 << bits, np.intp)
-    for index in _indexes(sections, rule):
+    for index in _indexes(sections):
         counts += np.bincount((index["hash"] >> shift).astype(np.intp), minlength=len(counts))
     ends = np.cumsum(counts)
     bins = np.searchsorted(ends, cuts, side="right")
-    members = _members(sections, rule, np.unique(bins), shift)
+    members = _members(sections, np.unique(bins), shift)
     hashes, ties = np.empty(len(cuts), np.uint64), np.empty(len(cuts), np.intp)
     for row, (bin_, cut) in enumerate(zip(bins.tolist(), cuts.tolist(), strict=True)):
         of_bin, before = members[bin_], cut - int(ends[bin_] - counts[bin_])
@@ -252,14 +281,12 @@ def _hashes_at(
     return hashes, ties
 
 
-def _members(
-    sections: Sequence[_Section], rule: SplitRule, bins: NDArray[np.intp], shift: np.uint64
-) -> dict[int, NDArray[np.uint64]]:
+def _members(sections: Sequence[_Section], bins: NDArray[np.intp], shift: np.uint64) -> dict[int, NDArray[np.uint64]]:
     """Return the hashes in each of some bins, sorted."""
     members: dict[int, list[NDArray[np.uint64]]] = {bin_: [] for bin_ in bins.tolist()}
     begins = bins.astype(np.uint64) << shift
     lasts = begins | ((np.uint64(1) << shift) - np.uint64(1))
-    for index in _indexes(sections, rule):
+    for index in _indexes(sections):
         hashes = index["hash"].copy()  # Otherwise, `searchsorted` would copy them for each call.
         bounds = zip(np.searchsorted(hashes, begins), np.searchsorted(hashes, lasts, side="right"), strict=True)
         for bin_, (begin, end) in zip(members, bounds, strict=True):
@@ -267,40 +294,31 @@ def _members(
     return {bin_: np.sort(np.concatenate(of_sections)) for bin_, of_sections in members.items()}
 
 
-def _tied_rows(sections: Sequence[_Section], rule: SplitRule, hash_: np.uint64, count: int) -> NDArray[np.intp]:
+def _tied_rows(sections: Sequence[_Section], hash_: np.uint64, count: int) -> NDArray[np.intp]:
     """Return how many of the first `count` rows with one hash are in each section, in the order of `merged_lines`."""
-    bounds, checksums = [], set()
-    for index in _indexes(sections, rule):
+    tied = []
+    for column, (section, index) in enumerate(zip(sections, _indexes(sections), strict=True)):
         begin, end = np.searchsorted(index["hash"], hash_), np.searchsorted(index["hash"], hash_, side="right")
-        bounds.append((int(begin), int(end)))
-        checksums.update(np.unique(index["crc32c"][begin:end]).tolist())
-    if len(checksums) == 1:  # Equal rows of a table: there may be millions, and their order has no effect.
-        columns = np.repeat(np.arange(len(sections)), [end - begin for begin, end in bounds])[:count]
-    else:
-        tied = [
-            (line, column)
-            for column, (section, (begin, end)) in enumerate(zip(sections, bounds, strict=True))
-            for line in _lines(section, rule, begin, end)
-        ]
-        columns = np.array([column for _, column in sorted(tied)[:count]], np.intp)
+        tied += [(line, column) for line in _lines(section, int(begin), int(end))]
+    columns = np.array([column for _, column in sorted(tied)[:count]], np.intp)
     return np.bincount(columns, minlength=len(sections))
 
 
-def _lines(section: _Section, rule: SplitRule, begin: int, end: int) -> list[Line]:
+def _lines(section: _Section, begin: int, end: int) -> list[bytes]:
     """Return the lines of some rows of a section."""
     if begin == end:
         return []
     first = section.first + begin
-    start = int(read_index(section.part, rule, first - 1, 1)["end"][0]) if first else 0
-    ends = read_index(section.part, rule, first, end - begin)["end"].tolist()
-    content = read_sorted(lines_path(section.part, rule), start, ends[-1] - start)
-    return [Line(content[a - start : b - start]) for a, b in pairwise([start, *ends])]
+    start = int(read_index(section.part, section.name, first - 1, 1)["end"][0]) if first else 0
+    ends = read_index(section.part, section.name, first, end - begin)["end"].tolist()
+    content = read_sorted(lines_path(section.part, section.name), start, ends[-1] - start)
+    return [content[a - start : b - start] for a, b in pairwise([start, *ends])]
 
 
-def _indexes(sections: Sequence[_Section], rule: SplitRule) -> Iterator[NDArray[np.void]]:
+def _indexes(sections: Sequence[_Section]) -> Iterator[NDArray[np.void]]:
     """Yield the index of each section. Up to INDEX_READERS of them are in memory, of 20 bytes per row."""
     return ordered_map(
-        lambda section: read_index(section.part, rule, section.first, section.rows),
+        lambda section: read_index(section.part, section.name, section.first, section.rows),
         sections,
         INDEX_READERS,
         under_way=INDEX_READERS,

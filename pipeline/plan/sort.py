@@ -5,9 +5,13 @@ that writes shards merges a piece of each sorted part. Which split a row belongs
 for example, no example is held back by its hash if any part has an example that the source states as validation.
 Therefore, a part is sorted by kinds of rows, from which `pipeline/plan/order.py` decides the splits.
 
+The rows of a table are ordered by a hash of the whole row. Equal rows are numbered, and the number is part of the hash.
+Otherwise, all of them would follow each other. If earlier parts have rows that are equal to those of a part, the part
+is sorted with numbers that begin after theirs: see `pipeline/plan/copies.py`.
+
 A sorted part has four files beside the part. The lines are the rows in the new order. The index has the hash of each
-line and its end in the file. The contents are the size and CRC32C of each row, hashed and sorted, so that equal
-examples of all parts can be found one range after another. The description is written last.
+line and its end in the file. The contents are the hashes of the contents of the rows, sorted, so that equal examples of
+all parts can be found one range after another. The description is written last.
 """
 
 import hashlib
@@ -17,20 +21,26 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from xxhash import xxh3_64_hexdigest
 
 from pipeline import storage
 from pipeline.plan.assign import salted
-from pipeline.plan.merge import Line, checksum, read_sorted
+from pipeline.plan.merge import checksum, read_sorted
 from pipeline.snapshot.part import SPLITS, TEST, VALIDATION, Part
 from pipeline.storage import Place
 
 INDEX = np.dtype([("hash", "<u8"), ("end", "<u8"), ("crc32c", "<u4")])
 """The order hash of a row, the end of its line in the file, and a `checksum` of pipeline/plan/merge.py."""
-CONTENTS = np.dtype([("content", "<u8"), ("row", "<u4"), ("size", "<u4")])
-"""A hash of the size and CRC32C of a row, the number of the row in the part, and its size.
+CONTENTS = np.dtype(
+    [("content", "<u8"), ("order", "<u8"), ("row", "<u4"), ("size", "<u4"), ("label", "<i4"), ("kind", "i1")]
+)
+"""A hash of the content of a row, its hash in COLUMNS that decides the order, the number of the row in the part, its
+size, the index of its label in the part, and that of its kind in KINDS.
 
-The largest 32-bit number stands for all larger sizes.
+With these, no reader of the contents needs the rows. The largest 32-bit number stands for all larger sizes.
 """
+EARLIER = np.dtype([("row", "<u4"), ("copies", "<u4")])
+"""The number of a row in the part, and how many rows of earlier parts are equal to it."""
 LOWEST = "lowest"
 FOR_TEST = "for_test"
 KINDS = ("test", "validation", FOR_TEST, "chosen", LOWEST, "rest")
@@ -42,8 +52,10 @@ validation. It is "lowest" if its split hash is the lowest one in the part. If n
 ones are held back.
 """
 _TEST, _VALIDATION, _FOR_TEST, _CHOSEN, _LOWEST, _REST = range(len(KINDS))
-FORMAT = 2
+FORMAT = 3
 """Increase this if the files of a sorted part change. Parts are then sorted again."""
+NO_EARLIER = np.empty(0, EARLIER)
+"""No row of a part is equal to one of an earlier part."""
 _ROWS_AT_ONCE = 65_536
 """This many lines are Python objects at the same time."""
 
@@ -54,11 +66,13 @@ class SplitRule(NamedTuple):
     split_seed: int
     validation_fraction: float
     test_fraction: float = 0.0
+    numbers_copies: bool = False
+    """Whether equal rows are numbered. The rows of a table may be equal. The keys of images are all different."""
 
     @property
     def name(self) -> str:
         """A short text that differs for different rules, for names of files."""
-        values = f"{FORMAT}/{self.split_seed}/{self.validation_fraction!r}/{self.test_fraction!r}"
+        values = f"{FORMAT}/{self.split_seed}/{self.validation_fraction!r}/{self.test_fraction!r}/{self.numbers_copies}"
         return hashlib.blake2b(values.encode(), digest_size=4).hexdigest()
 
 
@@ -76,23 +90,26 @@ class Section:
 class SortedPart:
     """The description of a sorted part."""
 
+    name: str
+    """What the names of its lines and index have in common, after that of the part."""
     sections: dict[str, Section]
     """The section of each kind that the part has."""
     lowest: int | None
     """The lowest split hash of the rows that the source does not state as test; None if there is no such row."""
-    compared: int
-    """Number of rows in the contents, which are the rows with a CRC32C and at least one byte."""
 
 
-def sorted_part(part: Part, rule: SplitRule) -> SortedPart:
-    """Return the description of a sorted part. The part is sorted first, unless it has been."""
-    return load_sorted_part(part, rule) or _sort(part, rule)
+def sorted_part(part: Part, rule: SplitRule, earlier: NDArray[np.void] = NO_EARLIER) -> SortedPart:
+    """Return the description of a sorted part. The part is sorted first, unless it has been.
+
+    `earlier` are elements of EARLIER, for each row that earlier parts have, too.
+    """
+    return load_sorted_part(part, rule, earlier) or _sort(part, rule, earlier)
 
 
-def load_sorted_part(part: Part, rule: SplitRule) -> SortedPart | None:
+def load_sorted_part(part: Part, rule: SplitRule, earlier: NDArray[np.void] = NO_EARLIER) -> SortedPart | None:
     """Return the description of a sorted part; None if the part is not sorted yet."""
     try:
-        content = storage.read_json(_description_path(part, rule))
+        content = storage.read_json(_description_path(part, _name(rule, earlier)))
     except FileNotFoundError:
         return None
     return SortedPart(
@@ -100,20 +117,28 @@ def load_sorted_part(part: Part, rule: SplitRule) -> SortedPart | None:
     )
 
 
-def lines_path(part: Part, rule: SplitRule) -> Place:
-    """Return the file of the sorted lines."""
-    return part.beside(f".{rule.name}.lines")
+def lines_path(part: Part, name: str) -> Place:
+    """Return the file of the sorted lines. `name` is that of the `SortedPart`."""
+    return part.beside(f".{name}.lines")
 
 
-def read_index(part: Part, rule: SplitRule, first: int, rows: int) -> NDArray[np.void]:
+def read_index(part: Part, name: str, first: int, rows: int) -> NDArray[np.void]:
     """Return `rows` elements of the index of a sorted part, of type INDEX, from the number `first` on."""
-    content = read_sorted(part.beside(f".{rule.name}.index"), first * INDEX.itemsize, rows * INDEX.itemsize)
+    content = read_sorted(part.beside(f".{name}.index"), first * INDEX.itemsize, rows * INDEX.itemsize)
     return np.frombuffer(content, INDEX)
+
+
+def sorted_contents(part: Part, rule: SplitRule) -> int:
+    """Return the number of rows in the contents of a part. They are sorted first, unless they have been."""
+    try:
+        return _contents_path(part, rule).stat().st_size // CONTENTS.itemsize
+    except FileNotFoundError:
+        return _write_contents(part, rule)
 
 
 def read_contents(part: Part, rule: SplitRule, first: int, rows: int) -> NDArray[np.void]:
     """Return `rows` elements of the contents of a sorted part, of type CONTENTS, from the number `first` on."""
-    content = read_sorted(part.beside(f".{rule.name}.contents"), first * CONTENTS.itemsize, rows * CONTENTS.itemsize)
+    content = read_sorted(_contents_path(part, rule), first * CONTENTS.itemsize, rows * CONTENTS.itemsize)
     return np.frombuffer(content, CONTENTS)
 
 
@@ -130,38 +155,66 @@ def kinds_of(columns: NDArray[np.void], rule: SplitRule, lowest: int | None) -> 
     return kinds
 
 
+def _lowest_of(columns: NDArray[np.void], rule: SplitRule) -> int | None:
+    """Return the lowest split hash of a part: see `SortedPart`."""
+    hashes = salted(columns["group"], "split", rule.split_seed)[columns["split"] != SPLITS.index(TEST)]
+    return int(hashes.min()) if len(hashes) else None
+
+
 def _part_of_hashes(fraction: float) -> np.uint64:
     """Return the limit below which this fraction of all hashes is."""
     # At a fraction of 1, 2**64 would not fit into 64 bits.
     return np.uint64(min(fraction * 2**64, 2**64 - 1))
 
 
-def _description_path(part: Part, rule: SplitRule) -> Place:
-    return part.beside(f".{rule.name}.sorted")
+def _name(rule: SplitRule, earlier: NDArray[np.void]) -> str:
+    # Another table may have the same part after other ones.
+    return f"{rule.name}-{xxh3_64_hexdigest(earlier.tobytes())}" if len(earlier) else rule.name
 
 
-def _sort(part: Part, rule: SplitRule) -> SortedPart:
-    path = _description_path(part, rule)
+def _description_path(part: Part, name: str) -> Place:
+    return part.beside(f".{name}.sorted")
+
+
+def _contents_path(part: Part, rule: SplitRule) -> Place:
+    return part.beside(f".{rule.name}.contents")
+
+
+def _sort(part: Part, rule: SplitRule, earlier: NDArray[np.void]) -> SortedPart:
+    name = _name(rule, earlier)
     columns = part.columns()
-    is_free = columns["split"] != SPLITS.index(TEST)
-    split_hashes = salted(columns["group"], "split", rule.split_seed)[is_free]
-    lowest = int(split_hashes.min()) if len(split_hashes) else None
+    lowest = _lowest_of(columns, rule)
     kinds = kinds_of(columns, rule, lowest)
-    hashes = salted(columns["key"], "order", rule.split_seed)
-    # Equal hashes keep the order of the part, which is that of the keys of examples.
+    own = _numbered(columns["order"], earlier) if rule.numbers_copies else columns["order"]
+    hashes = salted(own, "order", rule.split_seed)
     order = np.lexsort((hashes, kinds))
-    _write_lines(part, rule, columns["offset"], hashes, kinds, order)
-    compared = _write_contents(part, rule, columns)
-    described = SortedPart(_sections(part, columns["label"], kinds), lowest, compared)
+    _write_lines(part, name, columns["offset"], hashes, kinds, order)
+    described = SortedPart(name, _sections(part, columns["label"], kinds), lowest)
+    sorted_contents(part, rule)
+    path = _description_path(part, name)
     # After a power loss, the description must not exist without the other files.
     storage.sync_folder(path.parent)
     storage.write_json(path, asdict(described), synced=True)
     return described
 
 
+def _numbered(hashes: NDArray[np.uint64], earlier: NDArray[np.void]) -> NDArray[np.uint64]:
+    """Return the hashes of rows such that those of equal rows differ. That of the first one stays.
+
+    The others are mixed with a number, which counts the equal rows before it, also those of earlier parts.
+    """
+    order = np.argsort(hashes, kind="stable")
+    positions, is_first = np.arange(len(hashes)), np.ones(len(hashes), np.bool_)
+    is_first[1:] = hashes[order[1:]] != hashes[order[:-1]]
+    numbers = np.empty(len(hashes), np.uint64)
+    numbers[order] = positions - np.maximum.accumulate(np.where(is_first, positions, 0))
+    numbers[earlier["row"]] += earlier["copies"]
+    return np.where(numbers > 0, hashes ^ salted(numbers, "copies", 0), hashes)
+
+
 def _write_lines(
     part: Part,
-    rule: SplitRule,
+    name: str,
     offsets: NDArray[np.uint64],
     hashes: NDArray[np.uint64],
     kinds: NDArray[np.int8],
@@ -173,41 +226,40 @@ def _write_lines(
     _order_equal_keys(order, is_equal, lambda number: lines[offsets[number] : ends[number]])
     index = np.empty(part.listed, INDEX)
     index["hash"], index["end"] = hashes[order], np.cumsum((ends - offsets)[order])
-    with storage.write_whole(lines_path(part, rule), synced=True) as file:
+    with storage.write_whole(lines_path(part, name), synced=True) as file:
         for start in range(0, part.listed, _ROWS_AT_ONCE):
             some = slice(start, start + _ROWS_AT_ONCE)
             bounds = zip(offsets[order[some]].tolist(), ends[order[some]].tolist(), strict=True)
             sorted_lines = [lines[begin:end] for begin, end in bounds]
             index["crc32c"][some] = list(map(checksum, index["hash"][some].tolist(), sorted_lines))
             file.write(b"".join(sorted_lines))
-    with storage.write_whole(part.beside(f".{rule.name}.index"), synced=True) as file:
+    with storage.write_whole(part.beside(f".{name}.index"), synced=True) as file:
         file.write(index.tobytes())
 
 
 def _order_equal_keys(
     order: NDArray[np.intp], is_equal: NDArray[np.bool_], line_of: Callable[[np.intp], bytes]
 ) -> None:
-    """Order rows with equal hashes as `merged_lines` does, because several rows of a table may have one key.
+    """Order rows with equal hashes as `merged_lines` does.
 
     `is_equal` says for each row in the order, apart from the first, whether it has the kind and hash of the one before.
     """
     borders = np.flatnonzero(np.diff(is_equal.astype(np.int8), prepend=0, append=0)).reshape(-1, 2)
     for first, last in borders.tolist():
-        several = order[first : last + 1].copy()
-        lines = [Line(line_of(number)) for number in several]
-        if len(set(lines)) > 1:
-            order[first : last + 1] = several[sorted(range(len(lines)), key=lines.__getitem__)]
+        order[first : last + 1] = sorted(order[first : last + 1], key=line_of)
 
 
-def _write_contents(part: Part, rule: SplitRule, columns: NDArray[np.void]) -> int:
-    # A file that was not read has the CRC32C 0. So has one in four billion other files, which is not compared.
-    rows = np.flatnonzero((columns["size"] > 0) & (columns["crc32c"] != 0))
+def _write_contents(part: Part, rule: SplitRule) -> int:
+    columns = part.columns()
+    rows = np.flatnonzero(columns["content"])
     contents = np.empty(len(rows), CONTENTS)
-    sizes = columns["size"][rows].astype(np.uint64)
-    contents["content"] = salted(salted(sizes, "size", 0) ^ columns["crc32c"][rows], "content", 0)
-    contents["row"], contents["size"] = rows, np.minimum(sizes, np.uint64(2**32 - 1))
+    # Ranges of hashes have equally many rows. The content of an image is its size and CRC32C.
+    contents["content"] = salted(columns["content"][rows], "content", 0)
+    contents["row"], contents["size"] = rows, np.minimum(columns["size"][rows], 2**32 - 1)
+    contents["order"], contents["label"] = columns["order"][rows], columns["label"][rows]
+    contents["kind"] = kinds_of(columns, rule, _lowest_of(columns, rule))[rows]
     contents = contents[np.argsort(contents["content"], kind="stable")]
-    with storage.write_whole(part.beside(f".{rule.name}.contents"), synced=True) as file:
+    with storage.write_whole(_contents_path(part, rule), synced=True) as file:
         file.write(contents.tobytes())
     return len(rows)
 

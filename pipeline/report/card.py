@@ -92,7 +92,7 @@ def card_html(
             ),
             skipped_rows=first_rows({"file": "path", "reason": "reason"}, skipped, "skipped.jsonl"),
             skipped_suffixes=skipped_suffixes(quality),
-            duplicates=duplicate_tables(duplicates),
+            duplicates=duplicate_tables(duplicates, unit_of(dataset)),
             leaks=leak_tables(quality),
             drift=drift(quality),
             pictures=shown,
@@ -208,10 +208,11 @@ def dates(dataset: Mapping[str, Any]) -> Table | None:
 
 def skipped(source: Mapping[str, Any], unit: str = "image") -> str:
     """Say how many examples were listed, and how many files were skipped, by reason."""
-    if unit == "row":  # Rows are never skipped. A row that cannot be used is rejected.
-        return f"{source.get('listed', 0):,} rows were read."
     reasons_of = source.get("skipped") or {}
     reasons = ", ".join(f"{count:,} ({reason})" for reason, count in sorted(reasons_of.items()))
+    if unit == "row":  # Rows are never skipped. A row that cannot be used is rejected.
+        files = f" Files that were not read: {reasons}." if reasons else ""
+        return f"{source.get('listed', 0):,} rows were read.{files}"
     return (
         f"{source.get('listed', 0):,} images were listed. Skipped, because they are not images of a class: "
         f"{reasons or 'none'}."
@@ -350,42 +351,48 @@ def skipped_suffixes(quality: Mapping[str, Any]) -> Bars | None:
     return _bars(("suffix", "files"), list(suffixes), [list(suffixes.values())]) if suffixes else None
 
 
-def duplicate_tables(duplicates: Iterable[Mapping[str, Any]]) -> list[tuple[str, Table]]:
-    """Return (caption, first groups) for equal images with different labels, for equal and for similar images."""
+def duplicate_tables(duplicates: Iterable[Mapping[str, Any]], unit: str = "image") -> list[tuple[str, Table]]:
+    """Return (caption, first groups) for equal examples with different labels, for equal and for similar ones."""
     contradictory, equal, alike = _First(), _First(), _First()
+    has_values = False
     for row in duplicates:
         group = row["images"]
+        has_values |= "values" in row
         (equal if row["kind"] == "equal" else alike).add(group)
         if row["kind"] == "equal" and len({frozenset(each["labels"]) for each in group}) > 1:
             contradictory.add(group)
     tables = (
-        ("Equal images with different labels", contradictory, "equal to it"),
-        ("Equal images", equal, "equal to it"),
+        (f"Equal {unit}s with different labels", contradictory, "equal to it"),
+        (f"Equal {unit}s", equal, "equal to it"),
         ("Images that look alike", alike, "similar to it"),
     )
-    return [(caption, _group_table(groups, column)) for caption, groups, column in tables if groups.rows]
+    # A card may be shared. The values of rows may be personal data.
+    note = "A row without a key is named by a hash. The file duplicates.jsonl has its values. " if has_values else ""
+    return [(caption, _group_table(groups, unit, column, note)) for caption, groups, column in tables if groups.rows]
 
 
-def _group_table(groups: _First, column: str) -> Table:
+def _group_table(groups: _First, unit: str, column: str, note: str) -> Table:
     rows = [(_named(group[0]), ", ".join(map(_named, group[1:]))) for group in groups.rows]
-    return Table(("image", column), rows, groups.note("duplicates.jsonl"))
+    return Table((unit, column), rows, (note + groups.note("duplicates.jsonl")).strip())
 
 
-def _named(image: Mapping[str, Any]) -> str:
-    """Return the path of an image, with its labels if they are known."""
-    labels = image.get("labels")
-    return f"{image['path']} ({', '.join(labels)})" if labels else image["path"]
+def _named(example: Mapping[str, Any]) -> str:
+    """Return the path of an example, with its labels if they are known, and how many equal rows have them."""
+    labels, rows = example.get("labels"), example.get("rows", 1)
+    name = f"{example['path']} ({', '.join(labels)})" if labels else str(example["path"])
+    return f"{name}, {rows:,} times" if rows > 1 else name
 
 
 def leak_tables(quality: Mapping[str, Any]) -> list[tuple[str, Table]]:
     """Return (caption, pairs of keys) of images on both sides of the split: equal ones, and ones that look alike."""
     near = (quality.get("near_duplicates") or {}).get("leaks")
-    both = (("Equal images on both sides", quality.get("leaks")), ("Images that look alike on both sides", near))
+    unit = quality.get("unit", "image")
+    both = ((f"Equal {unit}s on both sides", quality.get("leaks")), ("Images that look alike on both sides", near))
     tables = []
     for caption, leaks in both:
         if leaks and leaks["images"]:
             rows = [(train, other) for train, other in leaks["names"][:MAX_ROWS]]
-            note = f"{leaks['images']:,} of {leaks['of']:,} validation and test images. Pairs listed: {len(rows):,}."
+            note = f"{leaks['images']:,} of {leaks['of']:,} validation and test {unit}s. Pairs listed: {len(rows):,}."
             tables.append((caption, Table(("in training", "in validation or test"), rows, note)))
     return tables
 

@@ -18,6 +18,7 @@ from pipeline.snapshot.options import ExtractOptions
 from pipeline.snapshot.part import PART_LIMITS, blocks_of, rows_of, write_parts
 from pipeline.snapshot.raw_example import RawExample
 from pipeline.snapshot.raw_reader import fetch_images
+from pipeline.snapshot.skipped import log_skipped
 from pipeline.snapshot.snapshot import skipped_path
 from pipeline.sources import Found, Listed, Skipped
 from pipeline.sources.detection import find_source, images_of, layout_of, name_of
@@ -108,10 +109,7 @@ def _log_listing(options: ExtractOptions, listing: Listing, skipped_names: Place
         _log.warning("group_pattern=%r matches no file name, so there are no groups", options.group_pattern)
     if listing.known:
         _log.info("%d of them are unchanged since the last snapshot and were not read again", listing.known)
-    for reason, count in listing.skipped.reasons_in_order().items():
-        _log.warning("files skipped: %d %s", count, reason)
-    if listing.skipped.reasons:
-        _log.warning("%s names them", skipped_names)
+    log_skipped(listing.skipped, skipped_names)
 
 
 def _rows(options: ExtractOptions, keys: KeyRange, listing: Listing, advance: Advance) -> Iterator[RawExample]:

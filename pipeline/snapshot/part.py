@@ -31,15 +31,16 @@ TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
 COLUMNS = np.dtype(
     [
         ("offset", "<u8"),  # offset of the line in the file of rows
-        ("key", "<u8"),  # hash of the key
+        ("order", "<u8"),  # hash of the key of an image, or of the whole row of a table
         ("group", "<u8"),  # hash of the group, or of the content if the row has no group
+        ("content", "<u8"),  # hash that equal examples share; 0 if the row is not compared
         ("size", "<i8"),
         ("crc32c", "<u4"),
         ("split", "i1"),  # index in SPLITS, or -1 if the source states none
         ("label", "<i4"),  # index of the first label in the labels of the part
     ]
 )
-SNAPSHOT_FORMAT = 2
+SNAPSHOT_FORMAT = 3
 """The format of parts, and of the snapshots and listings that describe them."""
 EXTRACT_AGAIN = "run `extract` again (in Airflow: clear `extract` and all tasks after it)"
 """What to do about a snapshot or a listing that cannot be used."""
@@ -203,11 +204,17 @@ def columns_of(
     sizes: NDArray[np.int64],
     crc32cs: NDArray[np.uint32],
 ) -> NDArray[np.void]:
-    """Return some rows as elements of COLUMNS, without the offset and the label."""
+    """Return some rows as elements of COLUMNS, without the offset and the label.
+
+    The order and the content are those of images: a table sets its own.
+    """
     columns = np.zeros(len(keys), COLUMNS)
-    columns["key"], columns["size"], columns["crc32c"] = hash_texts(keys), sizes, crc32cs
+    columns["order"], columns["size"], columns["crc32c"] = hash_texts(keys), sizes, crc32cs
+    # A file that was not read has the CRC32C 0. So has one in four billion other files, which is not compared.
+    known = np.where(crc32cs != 0, sizes_and_crc32cs(sizes, crc32cs), np.uint64(0))
+    columns["content"] = np.where(sizes > 0, known, np.uint64(0))
     # Files that are not read have no CRC32C. Without the key, all those of one size would be one group.
-    own = np.where(crc32cs != 0, sizes_and_crc32cs(sizes, crc32cs), columns["key"])
+    own = np.where(known != 0, known, columns["order"])
     columns["group"] = np.where([bool(group) for group in groups], hash_texts(groups), own) if any(groups) else own
     columns["split"] = [SPLITS.index(split) if split else -1 for split in splits] if any(splits) else -1
     return columns

@@ -4,6 +4,7 @@ A list of suffixes decides which files are images. If a suffix is missing from i
 """
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,10 +13,13 @@ from pipeline.sources.folder import NOT_BY_NAME
 from pipeline.sources.suffixes import suffix_of
 from pipeline.system.wording import first_of
 
+NOT_A_TABLE = "not a table by its name"
+"""The usual reason to skip a file in the folder of a table."""
 MAX_NAMES = 100_000
 """At most this many files are listed. All are counted, and a source may hold millions of them."""
 MAX_SUFFIXES = 1000
 """At most this many suffixes are counted separately. If suffixes are numbers, there can be millions of them."""
+_log = logging.getLogger(__name__)
 _OTHERS = "others"
 """All further suffixes are counted under this entry."""
 
@@ -36,7 +40,7 @@ class SkippedFiles:
         if len(self.names) < MAX_NAMES:
             self.names.append(tuple(item))
         self.reasons[item.reason] = self.reasons.get(item.reason, 0) + 1
-        if item.reason == NOT_BY_NAME:
+        if item.reason in (NOT_BY_NAME, NOT_A_TABLE):
             self._count_suffix(suffix_of(item.key) or "no suffix", 1)
 
     def merge(self, other: "SkippedFiles") -> None:
@@ -64,6 +68,14 @@ class SkippedFiles:
         is_counted = suffix in self.suffixes or len(self.suffixes) < MAX_SUFFIXES
         suffix = suffix if is_counted else _OTHERS
         self.suffixes[suffix] = self.suffixes.get(suffix, 0) + count
+
+
+def log_skipped(skipped: SkippedFiles, path: object) -> None:
+    """Log the counts by reason. `path` is the file that names the skipped files."""
+    for reason, count in skipped.reasons_in_order().items():
+        _log.warning("files skipped: %d %s", count, reason)
+    if skipped.reasons:
+        _log.warning("%s names them", path)
 
 
 def suffix_counts(suffixes: Mapping[str, int], limit: int = 5) -> str:

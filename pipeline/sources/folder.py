@@ -14,6 +14,7 @@ from pipeline.config.allowed import SOURCES, may_read
 from pipeline.errors import FileSystemError, SourceError, TenfoldError
 from pipeline.sources import Found, Listed, Skipped, SourceOptions, measure_object
 from pipeline.sources.key_range import EVERYTHING, KeyRange, OrderedSample, bytes_of
+from pipeline.sources.split_names import split_of_word
 from pipeline.sources.suffixes import READ_SUFFIXES, UNREAD_SUFFIXES, suffix_of
 from pipeline.storage import ObjectStat, Place
 from pipeline.system.os_errors import cause_of, retried
@@ -27,16 +28,6 @@ _MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\0", b"MM\
 """First bytes of images, to detect files without suffix. WebP, AVIF and HEIC have such bytes after their length."""
 _MAGIC_BYTES = 12
 """This many bytes of a file without suffix are read, which is enough for all of the signatures."""
-SPLITS = {
-    "train": "train",
-    "training": "train",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "test": "test",
-    "testing": "test",
-}
-"""The split of a folder above the classes, by its name in lower case."""
 LEADS_OUTSIDE = f"link to outside of what {SOURCES} allows"
 
 
@@ -136,9 +127,9 @@ def _classify(image: Listed, has_splits: bool) -> Listed | Skipped:
     if reason := why_no_image(image.key):
         return Skipped(image.key, reason)
     parts = image.key.split("/")
-    if has_splits and parts[0].lower() not in SPLITS:
+    split = split_of_word(parts.pop(0)) if has_splits else ""
+    if split is None:
         return Skipped(image.key, "outside train/, validation/ and test/")
-    split = SPLITS[parts.pop(0).lower()] if has_splits else ""
     if len(parts) < 2:
         return Skipped(image.key, "not in a class folder")
     return image._replace(labels=(parts[0],), split=split)
@@ -147,15 +138,9 @@ def _classify(image: Listed, has_splits: bool) -> Listed | Skipped:
 def _has_splits(root: Place) -> bool:
     """Whether the folders in `root` are splits that contain classes. A class may also be called "train"."""
     folders = [folder for folder in storage.folders(root) if why_no_image(folder.name) != HIDDEN and may_read(folder)]
-    splits = {SPLITS[folder.name.lower()] for folder in folders if folder.name.lower() in SPLITS}
-    above_classes = [
-        folder for folder in folders if SPLITS.get(folder.name.lower()) == "train" and _has_folders(folder)
-    ]
-    if (
-        not above_classes
-        and splits
-        and all(folder.name.lower() in SPLITS and _has_folders(folder) for folder in folders)
-    ):
+    splits = {split for folder in folders if (split := split_of_word(folder.name))}
+    above_classes = [folder for folder in folders if split_of_word(folder.name) == "train" and _has_folders(folder)]
+    if not above_classes and splits and all(split_of_word(each.name) and _has_folders(each) for each in folders):
         # Without this error, they would silently become classes called "val" and "test".
         raise SourceError(
             f"source_uri '{root}' holds {' and '.join(sorted(folder.name for folder in folders))} with folders in "

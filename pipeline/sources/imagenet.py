@@ -13,8 +13,9 @@ from typing import NamedTuple
 from pipeline.config.allowed import may_read
 from pipeline.errors import SourceError
 from pipeline.sources import Box, Classes, Found, Listed, Skipped, SourceOptions, is_source_file, measure
-from pipeline.sources.folder import SPLITS, boundaries_below, walk, why_no_image
+from pipeline.sources.folder import boundaries_below, walk, why_no_image
 from pipeline.sources.key_range import EVERYTHING, KeyRange
+from pipeline.sources.split_names import split_of_word
 from pipeline.storage import Place, folders
 from pipeline.system.os_errors import retried
 
@@ -100,7 +101,8 @@ def _classify(image: Listed, prefix: str, lists: Lists) -> Listed | Skipped:
     if reason := why_no_image(image.key.removeprefix(prefix)):
         return Skipped(image.key, reason)
     folder, *between, name = image.key.removeprefix(prefix).split("/")
-    split, stem = SPLITS[folder], PurePosixPath(name).stem
+    split, stem = split_of_word(folder), PurePosixPath(name).stem
+    assert split  # FOLDERS has only names of splits.
     solution = lists.solutions.get(stem, "")
     synset = between[0] if between and _SYNSET.fullmatch(between[0]) else ""
     if not synset:

@@ -17,9 +17,10 @@ from pipeline import storage
 from pipeline.config.dataset_name import LIST_SUFFIXES
 from pipeline.errors import FileSystemError, SourceError
 from pipeline.sources import Box, Found, Listed, Skipped, SourceOptions, measure
+from pipeline.sources.compression import require_plain
 from pipeline.sources.csv_quotes import require_quotes
-from pipeline.sources.folder import SPLITS
 from pipeline.sources.key_range import EVERYTHING, HashedSample, KeyRange, bytes_of
+from pipeline.sources.split_names import split_of_word
 from pipeline.storage import SCHEME, BucketPath, Place, is_bucket, place_of
 from pipeline.system.os_errors import cause_of, retried
 from pipeline.system.parallel import ordered_map
@@ -124,6 +125,7 @@ def _read(place: Place, options: SourceOptions, choose: Choose, keep: Keep, is_s
 
     try:
         with storage.local_copy(place) as file:
+            require_plain(file)
             suffix = file.suffix.lower()
             read = _read_csv if suffix in _DELIMITERS else _read_parquet if suffix == _PARQUET else _read_json_lines
             return retried(partial(read, file, options.list_encoding, choose, keep, is_stream), place)
@@ -188,7 +190,7 @@ def _dates_as_text(schema: "pa.Schema") -> "pa.Schema":
 def _read_parquet(place: Path, _encoding: str, choose: Choose, keep: Keep, is_stream: bool) -> "pa.Table":
     from pyarrow import parquet
 
-    with parquet.ParquetFile(place) as file:
+    with parquet.ParquetFile(place, page_checksum_verification=True) as file:
         columns = choose(file.schema_arrow.names)
         names = list(dict.fromkeys(columns.values()))
         if not is_stream:
@@ -355,10 +357,10 @@ def _to_listed(row: dict[str, Any], place: Place, user_project: str) -> Listed |
     labels = _labels(row["label"])
     if not labels:
         return Skipped(key, "no label")
-    split = _text(row.get("split")).strip()
-    if split and split.lower() not in SPLITS:
-        raise SourceError(f"{place} lists {key!r} with split {split!r}: it must be train, validation or test")
-    split = SPLITS.get(split.lower(), "")
+    stated = _text(row.get("split")).strip()
+    split = split_of_word(stated) if stated else ""
+    if split is None:
+        raise SourceError(f"{place} lists {key!r} with split {stated!r}: it must be train, validation or test")
     group, boxes = _text(row.get("group")), _boxes(row, key, place)
     return Listed(key, labels, split, *measure(_image(key, place, user_project)), group=group, boxes=boxes)
 

@@ -12,6 +12,9 @@ from pipeline.errors import SourceError
 from pipeline.snapshot.listing import Listing, write_snapshot
 from pipeline.snapshot.part import PART_LIMITS, Block, PartLimits, write_parts
 from pipeline.snapshot.raw_example import Origin
+from pipeline.snapshot.skipped import log_skipped
+from pipeline.snapshot.snapshot import skipped_path
+from pipeline.sources import Skipped
 from pipeline.storage import Place
 from pipeline.system.parallel import items_ahead
 from pipeline.tables.convert import Converted, converted
@@ -53,11 +56,12 @@ def list_rows(
 class _Batch(NamedTuple):
     converted: Converted
     ragged: list[RejectedRow]
+    split: str
 
 
 def _converted(raws: Iterable[RawBatch], schema: Schema) -> Iterator[_Batch]:
     for raw in raws:
-        yield _Batch(converted(raw.batch, schema), raw.rejected)
+        yield _Batch(converted(raw.batch, schema), raw.rejected, raw.split)
 
 
 def _blocks(
@@ -65,8 +69,8 @@ def _blocks(
 ) -> Iterator[Block]:
     """Yield every row, and add it to the sums of `listing` and to `values`."""
     classes: Counter[str] = Counter()
-    for batch, ragged in batches:
-        for rows in rows_of_batch(batch, ragged, schema, prefix, number):
+    for batch, ragged, split in batches:
+        for rows in rows_of_batch(batch, ragged, schema, prefix, number, split):
             listing.listed += len(rows.block.keys)
             listing.bytes += int(rows.block.columns["size"].sum())
             classes.update(rows.block.labels)
@@ -77,8 +81,16 @@ def _blocks(
     listing.classes = dict(classes)
 
 
-def save_listed(options: TableOptions, schema: Schema, started_ns: int, listings: Sequence[Listing]) -> Place:
+def save_listed(
+    options: TableOptions,
+    schema: Schema,
+    started_ns: int,
+    listings: Sequence[Listing],
+    skipped: Iterable[Skipped] = (),
+) -> Place:
     """Write the snapshot of a table whose rows were listed in one or more pieces, and return its file.
+
+    `skipped` are the files beside those of the table.
 
     Raises:
         SourceError: If the table changed after its schema was inferred.
@@ -92,12 +104,14 @@ def save_listed(options: TableOptions, schema: Schema, started_ns: int, listings
         total.bytes += each.bytes
         classes.update(each.classes)
     total.classes = dict(classes)
+    for item in skipped:
+        total.skipped.add(item)
     if total.listed != schema.rows:
         raise SourceError(
             f"the table had {schema.rows} rows, and then {total.listed}: run again when nothing changes it"
         )
     _log.info("%d rows of %d columns", total.listed, len(schema.columns))
-    return write_snapshot(
+    path = write_snapshot(
         total,
         options.folder,
         source_uri=options.source_uri,
@@ -107,3 +121,5 @@ def save_listed(options: TableOptions, schema: Schema, started_ns: int, listings
         started_ns=started_ns,
         table=schema.to_json(),
     )
+    log_skipped(total.skipped, skipped_path(path))
+    return path

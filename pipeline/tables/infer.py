@@ -18,15 +18,17 @@ from pyarrow import compute
 from pipeline.errors import SettingsError, SourceError
 from pipeline.system.wording import first_of
 from pipeline.tables.schema import MAX_DISTINCT, NAMED_ROLES, Column, ColumnType, Role, Schema, Task
-from pipeline.tables.source import TEXT, RawBatch
+from pipeline.tables.source import RawBatch
 from pipeline.tables.values import (
     DAY_US,
     PARSERS,
     RECORD_TYPES,
+    TEXT,
     ValueType,
     as_float32,
     fit,
     is_nan_text,
+    require_supported,
     value_type_of,
     without_empty,
     without_empty_text,
@@ -62,6 +64,11 @@ class Columns:
     split: str = ""
     task: Literal["auto", "classification", "regression"] = "auto"
 
+    @property
+    def names(self) -> set[str]:
+        """The names of all columns with a role."""
+        return {name for role in NAMED_ROLES if (name := getattr(self, role))}
+
     def role_of(self, name: str) -> Role:
         """Return the role of a column."""
         return next((role for role in NAMED_ROLES if getattr(self, role) == name), "feature")
@@ -91,20 +98,21 @@ class Inference:
     def add(self, raw: RawBatch) -> None:
         """Add the rows of a batch. Rejected rows are counted, too.
 
-        If the metadata of the batch is TEXT, its strings are fields of CSV, and the types of its columns are inferred
-        from them. Strings of other batches stay strings.
+        If the metadata of the batch or of a column is TEXT, its strings are fields of CSV, and the types are inferred
+        from them. Other strings stay strings.
         """
         batch = raw.batch
         self._rejected += len(raw.rejected)
         self._rows += batch.num_rows
-        is_text = (batch.schema.metadata or {}).items() >= TEXT.items()
         if not self._columns:
             require_columns(self._options, batch.schema.names)
             limit = min(MAX_DISTINCT, _MAX_ALL_DISTINCT // batch.num_columns)
-            make = _TextFacts if is_text else _TypedFacts
-            for name in batch.schema.names:
+            for field in batch.schema:
+                make = _TextFacts if _is_text(batch.schema.metadata) or _is_text(field.metadata) else _TypedFacts
                 # All classes of the label must be known.
-                self._columns[name] = make(name, MAX_DISTINCT if name == self._options.label else limit)
+                self._columns[field.name] = make(
+                    field.name, MAX_DISTINCT if field.name == self._options.label else limit
+                )
         # With thousands of columns, a search for each name would take most of the time.
         positions = {name: position for position, name in enumerate(batch.schema.names)}
         for name, facts in self._columns.items():
@@ -135,6 +143,10 @@ class Inference:
         label = columns[position] = _without_point(columns[position], self._options.task)
         task = _task_of(label, self._options.task, self._rows)
         return Schema(columns, self._rows + self._rejected, task)
+
+
+def _is_text(metadata: Mapping[bytes, bytes] | None) -> bool:
+    return (metadata or {}).items() >= TEXT.items()
 
 
 def require_classes(schema: Schema, source_uri: str) -> None:
@@ -341,12 +353,7 @@ class _TypedFacts:
 
     def add(self, array: pa.Array) -> None:
         """Add the values of a batch."""
-        kind = value_type_of(array.type)
-        if not kind:
-            raise SourceError(
-                f"the column {self._name!r} holds {array.type}, which is not supported: leave the column out, or write "
-                "its parts as columns of their own (text, numbers, dates, times, or lists of these)"
-            )
+        kind = require_supported(self._name, array.type)
         if kind.is_list or kind.type:
             self._are_lists.add(kind.is_list)
         if kind.is_list or not kind.type:

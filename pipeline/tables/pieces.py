@@ -1,7 +1,8 @@
 """Divide the files of a table into pieces that several tasks can read.
 
-A CSV file is divided after a line break that ends a row, and a Parquet file between any two rows. All other files, and
-those in a bucket, are one piece each: a compressed file can only be read from its start, and an object is copied whole.
+A CSV file is divided after a line break that ends a row, and a Parquet file between any two rows. An Arrow file, a
+compressed file and a file in a bucket are one piece each: a compressed file can only be read from its start, and an
+object is copied whole. Tables of JSON lines or TFRecord files are not divided at all.
 """
 
 import io

@@ -4,17 +4,19 @@ The table is read twice, because what a column holds is known only after its las
 large table, `divide` reads it for its schema. Then several tasks read the ranges again, and list their rows.
 """
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import chain, groupby
 from typing import Any
 
 from pipeline import storage
 from pipeline.config.allowed import require_output
 from pipeline.config.settings import Settings
-from pipeline.errors import SourceError
+from pipeline.errors import SettingsError, SourceError
 from pipeline.snapshot.listing import Listing
 from pipeline.storage import Place, place_of
 from pipeline.system.environment import whole_number
@@ -22,6 +24,7 @@ from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.parallel import items_ahead
 from pipeline.system.progress import Advance, Show, progress
 from pipeline.tables import extract
+from pipeline.tables.files import find_files, keys_of, note_on_splits, table_files
 from pipeline.tables.infer import Inference, infer_schema, require_classes
 from pipeline.tables.options import TableOptions, table_options
 from pipeline.tables.pieces import FilePiece, grouped
@@ -30,15 +33,19 @@ from pipeline.tables.source import (
     BATCHES_AHEAD,
     RawBatch,
     TableReader,
-    is_of_records,
+    is_divisible,
     pieces_of_table,
     read_table,
-    table_files,
 )
 
 RANGE_MEGABYTES = 32
 """A range has about this many megabytes, which take seconds. A smaller one would take less time than its task to start.
 """
+
+
+_MAX_EXPLAINED = 20
+"""An error about a missing column compares at most this many files."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -71,37 +78,40 @@ class TableLister:
         started_ns = time.time_ns()
         options = self._options
         storage.sweep(options.folder)
-        files = table_files(options.place)
+        read = partial(read_table, encoding=options.encoding, place=options.place, split_column=options.columns.split)
+        files, skipped = find_files(options.place)
+        _log_splits(files, options)
         before = _state_of(files)
-        with progress("schema", 0, "rows") as advance:
-            raws = _counted(read_table(files, options.encoding), advance)
+        with progress("schema", 0, "rows") as advance, self._explained(files):
+            raws = _counted(read(files), advance)
             with closing(items_ahead(raws, BATCHES_AHEAD)) as batches:
                 schema = infer_schema(batches, options.columns)
         require_classes(schema, options.source_uri)
         with progress("extract", schema.rows, "rows") as advance:
-            again = read_table(table_files(options.place), options.encoding, has_checked_quotes=True)
+            again = read(table_files(options.place), has_checked_quotes=True)
             listing = extract.list_rows(_counted(again, advance), schema, options)
         _require_state(table_files(options.place), before, options)
-        return extract.save_listed(options, schema, started_ns, [listing])
+        return extract.save_listed(options, schema, started_ns, [listing], skipped)
 
     def divide(self, folder: Place, max_ranges: int) -> list[Any]:
         """Return ranges of about TENFOLD_RANGE_MEGABYTES, and write the schema of the whole table into `folder`.
 
-        The list is empty for a small table, and for one of TFRecord files.
+        The list is empty for a small table, and for one of JSON lines or TFRecord files.
         """
         keep_large_blocks()
         range_bytes = whole_number("TENFOLD_RANGE_MEGABYTES", RANGE_MEGABYTES) * 1_000_000
         options = self._options
         files = table_files(options.place)
         state = _state_of(files)
-        pieces = [] if is_of_records(files) else pieces_of_table(files, options.encoding, range_bytes)
+        pieces = pieces_of_table(files, options.encoding, range_bytes) if is_divisible(files) else []
         # The groups may be half empty.
         group_bytes = max(range_bytes, 2 * sum(piece.size for piece in pieces) // max_ranges)
         if len(grouped(pieces, group_bytes)) < 2:
             return []
         storage.sweep(options.folder)
-        inference, reader = Inference(options.columns), TableReader(files, options.encoding)
-        with progress("schema", 0, "rows") as advance:
+        _log_splits(files, options)
+        inference, reader = Inference(options.columns), self._reader_of(files)
+        with progress("schema", 0, "rows") as advance, self._explained(files):
             pieces = list(_inferred(pieces, inference, reader, advance))
         reader.require_rows()
         schema = inference.schema()
@@ -118,7 +128,7 @@ class TableLister:
         pieces = [FilePiece(**piece) for piece in range_.pieces]
         # Anyone who can write to the workspace can write a range file. The reader refuses files outside of the table.
         options = self._options
-        reader = TableReader(table_files(options.place), options.encoding)
+        reader = self._reader_of(table_files(options.place))
         files = list(dict.fromkeys(map(reader.place_of, pieces)))
         schema = _schema_of(range_)
         with show("extract", 0, "rows") as advance:
@@ -130,12 +140,40 @@ class TableLister:
     def join(self, started_ns: int, contents: Sequence[Any], listings: Iterable[Listing]) -> Place:
         """Write the snapshot of all ranges."""
         schema = _schema_of(TableRange(**contents[0]))
-        return extract.save_listed(self._options, schema, started_ns, list(listings))
+        skipped = find_files(self._options.place).skipped
+        return extract.save_listed(self._options, schema, started_ns, list(listings), skipped)
 
     def describe(self, content: Any) -> str:
         """Return the first row of a range in words."""
         first = TableRange(**content).rows_before
         return f"from row {first + 1:,}" if first else ""
+
+    def _reader_of(self, files: Sequence[Place]) -> TableReader:
+        options = self._options
+        return TableReader(files, options.encoding, options.place, options.columns.split)
+
+    @contextmanager
+    def _explained(self, files: Sequence[Place]) -> Iterator[None]:
+        """Raise another error if only the first file lacks a column that a setting names, such as the label."""
+        try:
+            yield
+        except SettingsError:
+            first, *others = files[:_MAX_EXPLAINED] if is_divisible(files) else files[:1]
+            reader = self._reader_of(files)
+            missing = self._options.columns.names - reader.names_of(first) if others else set()
+            # Without a missing column, the error has another reason, so no other file is opened.
+            for file in others if missing else ():
+                if found := missing & reader.names_of(file):
+                    raise SourceError(
+                        f"{first} has no column {min(found)!r}, but {file} has one: all files of a table must have "
+                        f"the same columns. If {first.name} has rows to predict, move it out of the folder"
+                    ) from None
+            raise
+
+
+def _log_splits(files: Sequence[Place], options: TableOptions) -> None:
+    if note := note_on_splits(keys_of(files, options.place), options.columns.split):
+        _log.log(logging.INFO if note.are_used else logging.WARNING, "%s", note.text)
 
 
 def _state_of(files: Iterable[Place]) -> list[list[Any]]:

@@ -36,65 +36,70 @@ class Rows(NamedTuple):
 
 
 def compared_names(schema: Schema) -> list[str]:
-    """Return the columns that come first in a record: all but the key, and the label of a class.
+    """Return the columns that come first in a record: all but the key, the split, and the label of a class.
 
-    Rows that are equal in these columns are duplicates, or contradictions if their classes differ.
+    Rows that are equal in these columns and in the key are duplicates, contradictions if their classes differ, and
+    leaks if one of them is stated as training and another one as test.
     """
     return [column.name for column in schema.columns if not _is_last(column, schema)]
 
 
 def _is_last(column: Column, schema: Schema) -> bool:
-    return column.role == "key" or (column.role == "label" and schema.task == "classification")
+    return column.role in ("key", "split") or (column.role == "label" and schema.task == "classification")
 
 
 def rows_of_batch(
-    batch: Converted, ragged: Sequence[RejectedRow], schema: Schema, prefix: str, first_number: int
+    batch: Converted, ragged: Sequence[RejectedRow], schema: Schema, prefix: str, first_number: int, split: str = ""
 ) -> Iterator[Rows]:
     """Yield the rows of a batch, a few megabytes at a time, and after them the rejected ones.
 
     A rejected row without a key is named by `prefix` and its number. `ragged` are rows that could not be parsed.
+    `split` is the split of all rows, unless a column states it.
     """
     accepted = batch.batch
-    splits = enumerate(_splits(accepted, schema))
-    rejected = {number: BAD_SPLIT for number, split in splits if split not in ("", *SPLITS)} | batch.rejected
+    splits = enumerate(_splits(accepted, schema, split))
+    rejected = {number: BAD_SPLIT for number, stated in splits if stated not in ("", *SPLITS)} | batch.rejected
     if rejected:
         is_rejected = np.zeros(accepted.num_rows, np.bool_)
         is_rejected[list(rejected)] = True
         accepted = accepted.filter(pa.array(~is_rejected))
     rows = max(1, MAX_CELLS // len(schema.columns))
     for start in range(0, accepted.num_rows, rows):
-        yield _accepted(accepted.slice(start, rows), schema)
+        yield _accepted(accepted.slice(start, rows), schema, split)
     if rejected:
         before = [row.after for row in ragged]
         places = [f"{prefix}{first_number + row + bisect_right(before, row)}" for row in rejected]
         yield _rejected(batch.batch.take(list(rejected)), places, list(rejected.values()), schema)
     if ragged:
         rows_of_ragged = [rejected_row(row.key, row.reason, row.advice) for row in ragged]
-        yield Rows(block_of(rows_of_ragged), no_values(schema, len(ragged)))
+        yield _without_record(rows_of_ragged, schema)
 
 
-def _accepted(typed: pa.RecordBatch, schema: Schema) -> Rows:
+def _accepted(typed: pa.RecordBatch, schema: Schema, split: str) -> Rows:
     key, label = schema.of_role("key"), schema.label
     is_class = schema.task == "classification"
     labels = _texts(typed, label) if is_class else [""] * typed.num_rows
     columns = _slices(*encode_columns(typed, compared_names(schema)))
+    # A size of 0 is that of a rejected row. All features of another row may be missing.
+    measured = [each or b"\0" for each in columns]
     if key:
         keys = _texts(typed, key)
-        # The columns of a row with a key may be equal to those of another one, which is no duplicate: without a
-        # checksum, they are not compared, and the key decides the split.
+        # Without a checksum, the key decides the split.
         crc32cs = np.zeros(len(keys), np.uint32)
+        compared = [b"%b\0%b" % (text.encode(), each) for text, each in zip(keys, columns, strict=True)]
     else:
         keys = [
             xxhash.xxh3_128_hexdigest(b"%b\0%b" % (each, text.encode()))
             for each, text in zip(columns, labels, strict=True)
         ]
-        crc32cs = np.array([google_crc32c.value(each) for each in columns], np.uint32)
+        crc32cs = np.array([google_crc32c.value(each) for each in measured], np.uint32)
+        compared = columns
     last = [column.name for column in schema.columns if _is_last(column, schema)]
-    entries = zip(columns, _slices(*encode_columns(typed, last)), strict=True)
+    features = [one + other for one, other in zip(columns, _slices(*encode_columns(typed, last)), strict=True)]
     example_head_of = lru_cache(CACHED_HEADS)(example_head)
-    records = frames([example_head_of(len(one) + len(other)) + one + other for one, other in entries])
-    groups, splits = _texts(typed, schema.of_role("group")), _splits(typed, schema)
-    sizes = np.array([len(each) for each in columns], np.int64)
+    records = frames([example_head_of(len(each)) + each for each in features])
+    groups, splits = _texts(typed, schema.of_role("group")), _splits(typed, schema, split)
+    sizes = np.array([len(each) for each in measured], np.int64)
     quoted_labels = _quoted(labels) if is_class else labels
     facts = zip(keys, quoted_labels, splits, sizes.tolist(), crc32cs.tolist(), _quoted(groups), strict=True)
     heads = [
@@ -102,15 +107,20 @@ def _accepted(typed: pa.RecordBatch, schema: Schema) -> Rows:
         for key, label, split, size, crc32c, group in facts
     ]
     lines = [b'%b,0,""]\n%b' % pair for pair in zip(heads, records, strict=True)]
-    block = Block(
-        keys=keys,
-        labels=labels,
-        # Unlike the row of an image, the whole line identifies a row.
-        identities=lines,
-        lines=lines,
-        columns=columns_of(keys=keys, groups=groups, splits=splits, sizes=sizes, crc32cs=crc32cs),
-    )
+    numbers = columns_of(keys=keys, groups=groups, splits=splits, sizes=sizes, crc32cs=crc32cs)
+    numbers["content"] = _hashes(compared)
+    # The hash of the key alone would put all rows of one key behind each other. Rows whose stated splits differ would
+    # be numbered as equal ones, by the order of the source.
+    numbers["order"] = _hashes([b"%b\0%b" % (text.encode(), each) for text, each in zip(splits, features, strict=True)])
+    # Unlike the row of an image, the whole line identifies a row.
+    block = Block(keys=keys, labels=labels, identities=lines, lines=lines, columns=numbers)
     return Rows(block, values_of(typed, schema))
+
+
+def _hashes(contents: Sequence[bytes]) -> NDArray[np.uint64]:
+    """Return a hash of 64 bits of each row. It is never 0, which stands for none."""
+    hashes = np.fromiter(map(xxhash.xxh3_64_intdigest, contents), np.uint64, len(contents))
+    return np.maximum(hashes, np.uint64(1))
 
 
 def _quoted(texts: Sequence[str]) -> list[str]:
@@ -129,7 +139,14 @@ def _rejected(typed: pa.RecordBatch, places: Sequence[str], rejections: Sequence
         rejected_row(key or place, *rejection, content=content)
         for place, rejection, key, content in zip(places, rejections, keys, contents, strict=True)
     ]
-    return Rows(block_of(rows), no_values(schema, len(rows)))
+    return _without_record(rows, schema)
+
+
+def _without_record(rows: Sequence[RawExample], schema: Schema) -> Rows:
+    block = block_of(rows)
+    # Many rejected rows may be equal. Their size of 0 shows that they are no duplicates.
+    block.columns["content"] = block.columns["order"]
+    return Rows(block, no_values(schema, len(rows)))
 
 
 def rejected_row(place: str, reason: str, advice: str, content: bytes = b"") -> RawExample:
@@ -141,8 +158,9 @@ def rejected_row(place: str, reason: str, advice: str, content: bytes = b"") -> 
     return RawExample(key, ("",), "", 0, 0, "", (), 0, rejection=(reason, advice, place))
 
 
-def _splits(typed: pa.RecordBatch, schema: Schema) -> list[str]:
-    return [split.lower() for split in _texts(typed, schema.of_role("split"))]
+def _splits(typed: pa.RecordBatch, schema: Schema, split: str) -> list[str]:
+    column = schema.of_role("split")
+    return [stated.lower() for stated in _texts(typed, column)] if column else [split] * typed.num_rows
 
 
 def _texts(batch: pa.RecordBatch, column: Column | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Read a table: CSV, TSV, Parquet or TFRecord files, as batches of rows. The batches are the same in every pass.
+"""Read a table: files of CSV, JSON lines, Parquet, Arrow or TFRecord, as batches of rows, which are always the same.
 
 The types of CSV columns are not guessed here: every value stays the text of its field. `pipeline.tables.infer` decides
 the types from all rows.
@@ -9,50 +9,45 @@ import csv
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import IO, NamedTuple
 
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
-from pyarrow import parquet
+from pyarrow import ipc, parquet
 
 from pipeline import storage
-from pipeline.config.allowed import require_source
 from pipeline.errors import FileSystemError, SourceError
-from pipeline.sources import Listed, Skipped
+from pipeline.sources.compression import MAGIC_BYTES, UNPACK_ERRORS, compression_of, require_plain, unpacked
 from pipeline.sources.csv_quotes import require_quotes_of_lines
-from pipeline.sources.folder import LEADS_OUTSIDE, NOT_BY_NAME, walk
 from pipeline.storage import Place
 from pipeline.system.os_errors import cause_of, retried
 from pipeline.system.wording import shortened
+from pipeline.tables.files import (
+    ARROW,
+    JSON_LINES,
+    PARQUET,
+    FileFacts,
+    delimiter_of_text,
+    facts_of_files,
+    format_of,
+    is_of_records,
+    keys_of,
+)
+from pipeline.tables.json_lines import read_json_lines
 from pipeline.tables.pieces import FilePiece, PieceStream, csv_pieces, parquet_pieces, whole
-from pipeline.tables.tfrecords import COMPRESSED_SUFFIXES, read_batches, shown_files, starts_with_record
+from pipeline.tables.tfrecords import read_batches, shown_files
+from pipeline.tables.values import TEXT, require_supported
 
 MAX_BATCH_ROWS = 20_000
 """A batch has at most this many rows."""
 BATCHES_AHEAD = 4
 """A thread reads this many batches ahead, because Arrow parses a block of several batches of CSV at once."""
-TEXT = {b"tenfold": b"text"}
-"""The metadata of the schema of a batch whose strings are fields of CSV. The type of each column must be inferred."""
-
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
-_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-_PARQUET = ".parquet"
-_RECORDS = ".tfrecord"
-_RECORDS_NAME = re.compile(r"\.tfrecords?(-[0-9]+-of-[0-9]+)?$")
-"""Matches the lower-case name of a TFRecord file, without the suffix of its compression."""
-_PART_NAME = re.compile(r"(^|/)(part-[^./]*|[^/]*-[0-9]+-of-[0-9]+)$")
-"""Matches a name without suffix that may be that of a TFRecord file: part-r-00000, train-00000-of-00010."""
-_KNOWN = (
-    ".csv, .tsv (each also with .gz, .bz2 or .zst), .parquet or .tfrecord (also with .gz or .deflate), or TFRecord "
-    "files named like part-r-00000 or train-00000-of-00010"
-)
-_FORMAT_NAMES = {**dict.fromkeys(_DELIMITERS, "CSV"), _PARQUET: "Parquet"}
-"""The formats that a name shows. All other files of a table are TFRecord files."""
 _BLOCK = 16 << 20
 """Arrow parses this many bytes of a CSV file at once. A row must fit into a block.
 
@@ -64,6 +59,8 @@ _BATCH_BYTES = 16 << 20
 """A batch of a Parquet file takes about this many bytes."""
 _PARQUET_BUFFERS = 64 << 20
 """The columns of a Parquet file share buffers of this many bytes."""
+_ARROW_MAGIC = b"ARROW1"
+_FEATHER_1_MAGIC = b"FEA1"
 _MAX_SHOWN = 80
 """A reason shows at most this many characters of a row."""
 _ENCODING_ADVICE = "save it as UTF-8, or name its encoding in list_encoding (latin-1, cp1252, utf-16, ...)"
@@ -85,6 +82,8 @@ class RawBatch(NamedTuple):
 
     batch: pa.RecordBatch
     rejected: list[RejectedRow]
+    split: str = ""
+    """The split of all rows, if the files of the table state their splits."""
 
     @property
     def rows(self) -> int:
@@ -93,38 +92,8 @@ class RawBatch(NamedTuple):
         return rows
 
 
-def table_files(place: Place) -> list[Place]:
-    """Return the files of a table: `place` itself, or all files below it, sorted by path.
-
-    Names that begin with a dot or an underscore (such as `_SUCCESS`) and `.crc` files are ignored, and so are the
-    folders with such names. Files of other formats are ignored if there is a file of a table. A file such as
-    `part-r-00000`, whose name has no suffix of a format, is one of a table if it, or another file, is a TFRecord file.
-
-    Raises:
-        SourceError: There is no file of a table, or there are files of two formats (CSV and TSV count as one).
-    """
-    if retried(place.is_file, place):
-        require_source(place)
-        if not _format_of(place.name) and not _is_record_file(place):
-            raise SourceError(f"{place} is not a table: use a file whose name ends in {_KNOWN}")
-        return [place]
-    if not retried(place.is_dir, place):
-        raise SourceError(f"{place} does not exist: name a table file, or a folder of them")
-    keys = [_readable(item, place) for item in walk(place) if not _is_ignored(item.key)]
-    parts = [key for key in keys if _is_part(key)]
-    # An empty or damaged part has no checksum to show its format, but belongs to the same table as the other parts.
-    has_records = any(_format_of(key) == _RECORDS for key in keys) or any(_is_record_file(place / key) for key in parts)
-    tables = [key for key in keys if _format_of(key) or (has_records and _is_part(key))]
-    if not tables:
-        found = f"{place / keys[0]} is not one" if keys else "the folder is empty"
-        raise SourceError(f"{place} has no table file ({found}): add files whose names end in {_KNOWN}")
-    by_format = {_FORMAT_NAMES.get(_format_of(key), "TFRecord"): key for key in tables}
-    if len(by_format) > 1:
-        (one, first), (other, second), *_ = sorted(by_format.items(), reverse=True)
-        raise SourceError(
-            f"{place} has {one} files ({first}) and {other} files ({second}): keep one of the formats, or name one file"
-        )
-    return [place / key for key in tables]
+_Read = Callable[[Path, Place, FilePiece], Iterator[RawBatch]]
+"""Yields the rows of a piece from a local copy of its file, after a batch that only has the columns."""
 
 
 def pieces_of_table(files: Sequence[Place], encoding: str, max_bytes: int) -> list[FilePiece]:
@@ -141,15 +110,16 @@ def pieces_of_table(files: Sequence[Place], encoding: str, max_bytes: int) -> li
 
 
 def _pieces_of_file(place: Place, encoding: str, max_bytes: int) -> list[FilePiece]:
-    suffix = _format_of(place.name)
-    if isinstance(place, Path) and suffix == _PARQUET:
+    if isinstance(place, Path) and format_of(place.name) == PARQUET:
+        require_plain(place)
         return parquet_pieces(place, max_bytes)
-    is_plain = suffix in _DELIMITERS and place.suffix.lower() not in _COMPRESSIONS
     file = whole(place)
-    if not isinstance(place, Path) or not is_plain or not _is_like_ascii(encoding) or file.size <= max_bytes:
+    if not isinstance(place, Path) or format_of(place.name) == ARROW or file.size <= max_bytes:
+        return [file]
+    if not _is_like_ascii(encoding) or compression_of(storage.read_range(place, 0, MAGIC_BYTES)):
         return [file]
     # A stray quote would hide the ends of all rows after it.
-    _require_quotes(place, file, _DELIMITERS[suffix], _text_encoding(encoding))
+    _require_quotes(place, file, _delimiter_of(place, place.name, encoding), _text_encoding(encoding))
     return csv_pieces(place, max_bytes)
 
 
@@ -168,23 +138,30 @@ def _text_encoding(encoding: str) -> str:
     return "utf-8-sig" if _is_utf8(encoding) else encoding
 
 
-def is_of_records(files: Sequence[Place]) -> bool:
-    """Whether a table consists of TFRecord files."""
-    return _format_of(files[0].name) in (_RECORDS, "")
+def is_divisible(files: Sequence[Place]) -> bool:
+    """Whether several tasks can read a table. Otherwise, its types are known only after a pass over all records."""
+    return not is_of_records(files) and format_of(files[0].name) != JSON_LINES
 
 
 def read_table(
-    files: Sequence[Place], encoding: str = "utf-8", *, has_checked_quotes: bool = False
+    files: Sequence[Place],
+    encoding: str = "utf-8",
+    *,
+    place: Place | None = None,
+    split_column: str = "",
+    has_checked_quotes: bool = False,
 ) -> Iterator[RawBatch]:
     """Yield all rows of a table, file by file, in batches of at most MAX_BATCH_ROWS.
 
     All columns of CSV are strings. A field without any character is null, but a quoted empty field is an empty string.
-    The columns of Parquet and of TFRecord files have their own types. A row of CSV with too few or too many fields is
-    rejected.
+    The columns of other files have their own types. A row of CSV with too few or too many fields is rejected. Folders
+    such as `country=de/` become columns of strings, unless the files have columns of their names.
 
     Args:
         files: The files that `table_files` returned.
         encoding: The encoding of CSV files.
+        place: The table, whose folders may be columns. None is the folder that holds all files.
+        split_column: The column that decides the split. Without it, the names of files and folders may do so.
         has_checked_quotes: Whether an earlier pass checked the quotes of the CSV files.
 
     Raises:
@@ -192,24 +169,48 @@ def read_table(
             equal names; or the table has no row.
         FileSystemError: The file system failed. A later attempt may work.
     """
-    if is_of_records(files):
-        batches = read_batches(files, _opened_records, MAX_BATCH_ROWS)
-        yield from (RawBatch(batch, []) for batch in batches)
+    if not is_divisible(files):
+        facts = dict(zip(files, facts_of_files(keys_of(files, place), split_column), strict=True))
+        read = read_batches(files, _opened_records, MAX_BATCH_ROWS) if is_of_records(files) else _json_batches(files)
+        for file, batch in read:
+            yield _with_facts(RawBatch(batch, []), facts[file])
         return
-    reader = TableReader(files, encoding)
-    for place in files:
-        with _explained(place):
-            piece = whole(place, has_checked_quotes=has_checked_quotes)
+    reader = TableReader(files, encoding, place, split_column)
+    for file in files:
+        with _explained(file):
+            piece = whole(file, has_checked_quotes=has_checked_quotes)
         yield from reader.read(piece)
     reader.require_rows()
 
 
-class TableReader:
-    """Reads pieces of a table of CSV or Parquet files, as `read_table` does. All must have the same columns."""
+def _json_batches(files: Sequence[Place]) -> Iterator[tuple[Place, pa.RecordBatch]]:
+    for file, batch in read_json_lines(files, _opened_json, MAX_BATCH_ROWS):
+        _require_names(batch.schema.names, file)
+        _require_utf8(batch, file)  # Arrow does not check it.
+        yield file, batch
 
-    def __init__(self, files: Sequence[Place], encoding: str) -> None:
+
+def _with_facts(raw: RawBatch, facts: FileFacts) -> RawBatch:
+    """Return a batch with what the path of its file says. A column of the file comes before one of a folder."""
+    batch = raw.batch
+    for name, value in facts.values.items():
+        if name not in batch.schema.names:
+            field = pa.field(name, pa.string(), metadata=TEXT)
+            batch = batch.append_column(field, pa.repeat(pa.scalar(value, pa.string()), batch.num_rows))
+    return raw._replace(batch=batch, split=facts.split)
+
+
+class TableReader:
+    """Reads pieces of a table of CSV, Parquet or Arrow files, as `read_table` does. All must have the same columns."""
+
+    def __init__(
+        self, files: Sequence[Place], encoding: str, place: Place | None = None, split_column: str = ""
+    ) -> None:
+        """Raise SourceError if the names of folders state other columns for one file than for another one."""
         self._files, self._encoding = {str(file): file for file in files}, encoding
-        self._root = _common_folder(files)
+        keys = keys_of(files, place)
+        self._keys = dict(zip(map(str, files), keys, strict=True))
+        self._facts = dict(zip(map(str, files), facts_of_files(keys, split_column), strict=True))
         self._first: Place | None = None
         """The first file that was read. All files must have its columns."""
         self._columns: Sequence[str] = ()
@@ -224,20 +225,30 @@ class TableReader:
             )
         return self._files[piece.file]
 
+    def names_of(self, place: Place) -> set[str]:
+        """Return the names of the columns of a file."""
+        with closing(self._batches(whole(place, has_checked_quotes=True))) as batches:
+            return set(next(batches).batch.schema.names)
+
     def read(self, piece: FilePiece) -> Iterator[RawBatch]:
         """Yield the rows of a piece."""
         place = self.place_of(piece)
-        key = piece.file.removeprefix(self._root)
-        read_csv = partial(_read_csv, key=key, encoding=self._encoding)
-        read = _read_parquet if _format_of(place.name) == _PARQUET else read_csv
+        for raw in self._batches(piece):
+            self._require_columns(raw.batch.schema.names, place)
+            if raw.rows:  # Not the batch of `_without_rows`, which only has the columns.
+                self._rows += raw.batch.num_rows
+                self._rejection = self._rejection or next(iter(raw.rejected), None)
+                yield raw._replace(batch=raw.batch.select(self._columns))
+
+    def _batches(self, piece: FilePiece) -> Generator[RawBatch, None, None]:
+        """Yield the rows of a piece, and before them a batch without rows."""
+        place, facts = self.place_of(piece), self._facts[piece.file]
+        read_csv: _Read = partial(_read_csv, key=self._keys[piece.file], encoding=self._encoding)
+        read = _READERS.get(format_of(place.name), read_csv)
         # A CSV file is read several times, but a bucket should send it only once.
         with _explained(place), storage.local_copy(place) as file:
             for raw in read(file, place, piece):
-                self._require_columns(raw.batch.schema.names, place)
-                if raw.rows:  # Not the batch of `_without_rows`, which only has the columns.
-                    self._rows += raw.batch.num_rows
-                    self._rejection = self._rejection or next(iter(raw.rejected), None)
-                    yield RawBatch(raw.batch.select(self._columns), raw.rejected)
+                yield _with_facts(raw, facts)
 
     def _require_columns(self, names: Sequence[str], place: Place) -> None:
         """Raise SourceError if a file has other columns than the first one. Their order may differ."""
@@ -268,8 +279,8 @@ def _without_rows(names: Sequence[str]) -> RawBatch:
 
 
 def _read_csv(file: Path, place: Place, piece: FilePiece, key: str, encoding: str) -> Iterator[RawBatch]:
-    parse = arrow_csv.ParseOptions(delimiter=_DELIMITERS[_format_of(place.name)])
     text_encoding = _text_encoding(encoding)
+    parse = arrow_csv.ParseOptions(delimiter=_delimiter_of(file, place.name, encoding))
     parse.newlines_in_values = _has_quotes(file, text_encoding, piece)
     if not piece.has_checked_quotes:
         # After a stray quote, Arrow would read the following rows as one field.
@@ -345,17 +356,51 @@ class _RaggedRows:
 
 
 def _read_parquet(file: Path, place: Place, piece: FilePiece) -> Iterator[RawBatch]:
+    require_plain(file)
     with retried(lambda: file.open("rb"), file) as stream:
-        names = parquet.read_schema(stream).names
-        _require_names(names, place)
-        yield _without_rows(names)
+        schema = parquet.read_schema(stream)
+        names = schema.names
+        yield _of_schema(schema, place)
         buffer_size = min(max(_PARQUET_BUFFERS // max(len(names), 1), 4096), _CHUNK)
         # Without buffers, Arrow would hold all bytes of a row group, which may be the whole file.
-        with parquet.ParquetFile(stream, buffer_size=buffer_size, pre_buffer=False) as reader:
+        with parquet.ParquetFile(
+            stream, buffer_size=buffer_size, pre_buffer=False, page_checksum_verification=True
+        ) as reader:
             for batch in _batches_of(reader, piece):
                 # Parquet files are read without checking that strings are UTF-8.
                 _require_utf8(batch, place)
                 yield RawBatch(batch, [])
+
+
+def _read_arrow(file: Path, place: Place, _: FilePiece) -> Iterator[RawBatch]:
+    require_plain(file)
+    # A program may write a whole table as one batch. Its columns are then not copied into memory.
+    with retried(lambda: pa.memory_map(os.fsencode(file)), file) as stream:
+        # Some programs write a stream of batches, which has no footer.
+        begin = stream.read(len(_ARROW_MAGIC))
+        stream.seek(0)
+        if begin.startswith(_FEATHER_1_MAGIC):
+            raise ValueError("its format is version 1 of Feather: write it with version 2, or as Parquet")
+        is_stream = begin != _ARROW_MAGIC
+        with (ipc.open_stream if is_stream else ipc.open_file)(stream) as reader:
+            yield _of_schema(reader.schema, place)
+            batches = reader if is_stream else map(reader.get_batch, range(reader.num_record_batches))
+            for batch in batches:
+                _require_utf8(batch, place)
+                for start in range(0, batch.num_rows, MAX_BATCH_ROWS):
+                    yield RawBatch(batch.slice(start, MAX_BATCH_ROWS), [])
+
+
+_READERS: Mapping[str, _Read] = {PARQUET: _read_parquet, ARROW: _read_arrow}
+"""How files are read that are not CSV."""
+
+
+def _of_schema(schema: pa.Schema, place: Place) -> RawBatch:
+    """Return the batch that comes first. Raises SourceError if a column has no valid name or type."""
+    _require_names(schema.names, place)
+    for field in schema:
+        require_supported(field.name, field.type)
+    return _without_rows(schema.names)
 
 
 def _batches_of(reader: parquet.ParquetFile, piece: FilePiece) -> Iterator[pa.RecordBatch]:
@@ -408,6 +453,16 @@ def _has_quotes(file: Path, encoding: str, piece: FilePiece) -> bool:
         return any(b'"' in chunk for chunk in iter(lambda: stream.read(_CHUNK), b""))
 
 
+def _delimiter_of(file: Path, name: str, encoding: str) -> str:
+    """Return the delimiter of a file of CSV, whose name shows the format. `file` may be a copy of it."""
+    if delimiter := _DELIMITERS.get(format_of(name)):
+        return delimiter
+    with _lines(file, _text_encoding(encoding), FilePiece(str(file))) as lines:
+        first = list(islice(lines, 2))
+        # Only a compressed file may lack two lines of rows.
+        return delimiter_of_text(first) or ("\t" if any("\t" in line for line in first) else ",")
+
+
 def _header(file: Path, delimiter: str, encoding: str) -> tuple[Sequence[str], bool]:
     """Return the names of the columns of a CSV file, and whether any row follows."""
     with _lines(file, encoding, FilePiece(str(file))) as lines:
@@ -440,15 +495,28 @@ def _opened_records(place: Place) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
+def _opened_json(place: Place) -> Iterator[io.BufferedReader]:
+    """Open the bytes of a file of JSON lines, decompressed."""
+    with _explained(place), storage.local_copy(place) as file, _opened(file, FilePiece(str(file))) as stream:
+        yield io.BufferedReader(stream)
+
+
+@contextmanager
 def _opened(file: Path, piece: FilePiece) -> Iterator[pa.NativeFile]:
-    """Open the bytes of a piece of a CSV file, decompressed."""
-    with retried(lambda: file.open("rb"), file) as raw, pa.PythonFile(PieceStream(raw, piece), "r") as stream:
-        compression = _COMPRESSIONS.get(file.suffix.lower())
-        if not compression:
-            yield stream
+    """Open the bytes of a piece of a text file, decompressed if its first bytes show a compression."""
+    with retried(lambda: file.open("rb"), file) as raw:
+        compression = compression_of(raw.read(MAGIC_BYTES))
+        raw.seek(0)
+        if compression in ("xz", "zip"):  # Arrow has neither.
+            with unpacked(raw, compression) as unpacked_file, pa.PythonFile(unpacked_file, "r") as stream:
+                yield stream
             return
-        with pa.CompressedInputStream(stream, compression) as decompressed:
-            yield decompressed
+        with pa.PythonFile(PieceStream(raw, piece), "r") as stream:
+            if not compression:
+                yield stream
+                return
+            with pa.CompressedInputStream(stream, compression) as decompressed:
+                yield decompressed
 
 
 @contextmanager
@@ -464,7 +532,7 @@ def _explained(place: Place) -> Iterator[None]:
         yield
     except MemoryError:  # Also raised by Arrow. The table itself may be valid.
         raise
-    except (pa.ArrowException, csv.Error, OSError, ValueError) as error:
+    except (pa.ArrowException, csv.Error, OSError, ValueError, *UNPACK_ERRORS) as error:
         reason = str(error).partition("\n")[0]
         if isinstance(error, OSError) and cause_of(error) == "transient":
             raise FileSystemError(f"{place} could not be read ({error.strerror or error}): run again") from error
@@ -475,52 +543,3 @@ def _explained(place: Place) -> Iterator[None]:
         if "straddling" in reason:
             reason = f"a row has more than {_BLOCK >> 20} MiB"
         raise SourceError(f"{place} cannot be read as a table: {reason}") from error
-
-
-def _readable(item: Listed | Skipped, folder: Place) -> str:
-    """Return the key of a file. Raises SourceError if a table file or a linked folder cannot be read."""
-    # A part without a suffix is always skipped as an image.
-    is_part = _is_part(item.key) and isinstance(item, Skipped) and item.reason != NOT_BY_NAME
-    if isinstance(item, Skipped) and (_format_of(item.key) or is_part or item.reason == LEADS_OUTSIDE):
-        raise SourceError(f"{folder / item.key} cannot be read ({item.reason}): replace the file, or remove it")
-    return item.key
-
-
-def _is_ignored(key: str) -> bool:
-    return key.endswith(".crc") or any(part.startswith((".", "_")) for part in key.split("/"))
-
-
-def _format_of(name: str) -> str:
-    """Return ".csv", ".tsv", ".parquet" or ".tfrecord", or "" if a name does not show that of a table file."""
-    stem, suffix = os.path.splitext(name.lower())  # noqa: PTH122 - may be a key of a bucket
-    if suffix == _PARQUET:
-        return suffix
-    if _RECORDS_NAME.search(_without_compression(name.lower())):
-        return _RECORDS
-    if suffix in _COMPRESSIONS:
-        suffix = os.path.splitext(stem)[1]  # noqa: PTH122
-    return suffix if suffix in _DELIMITERS else ""
-
-
-def _is_part(key: str) -> bool:
-    """Whether a name without a suffix of a format may be that of a TFRecord file."""
-    return not _format_of(key) and bool(_PART_NAME.search(_without_compression(key.lower())))
-
-
-def _without_compression(name: str) -> str:
-    return next((name.removesuffix(suffix) for suffix in COMPRESSED_SUFFIXES if name.endswith(suffix)), name)
-
-
-def _is_record_file(place: Place) -> bool:
-    """Whether a file begins with a record, by its checksum."""
-    try:
-        return retried(lambda: starts_with_record(place), place)
-    except OSError as error:
-        raise SourceError(f"{place} cannot be read ({error.strerror or error}): repair it, or remove it") from error
-
-
-def _common_folder(files: Sequence[Place]) -> str:
-    """Return the folder that holds all files, with a slash at its end."""
-    parents = [str(place.parent).split("/") for place in files]
-    common = next(n for n in range(len(parents[0]), -1, -1) if all(parts[:n] == parents[0][:n] for parts in parents))
-    return "/".join([*parents[0][:common], ""])

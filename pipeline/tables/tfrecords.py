@@ -71,8 +71,8 @@ def starts_with_record(place: Place) -> bool:
         return False
 
 
-def read_batches(files: Sequence[Place], opened: Open, max_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield all records of TFRecord files as rows, file by file, with the columns ordered by name.
+def read_batches(files: Sequence[Place], opened: Open, max_rows: int) -> Iterator[tuple[Place, pa.RecordBatch]]:
+    """Yield all records of each TFRecord file as rows, with the columns ordered by name.
 
     A feature is a column of int64, float32 or string. It is a column of lists if any record has no value or several
     values in it, or if it is one of the feature lists of tf.train.SequenceExample. A missing feature is null.
@@ -89,10 +89,10 @@ def read_batches(files: Sequence[Place], opened: Open, max_rows: int) -> Iterato
             batch.add(_row_of(parsed, record), record)
             batch.bytes += length
             if batch.rows == max_rows or batch.bytes >= _MAX_BATCH_BYTES:
-                yield batch.finish()
+                yield place, batch.finish()
                 batch = _Batch(columns)
         if batch.rows:
-            yield batch.finish()
+            yield place, batch.finish()
 
 
 class _Batch:

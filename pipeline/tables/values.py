@@ -11,8 +11,12 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute
 
+from pipeline.errors import SourceError
 from pipeline.tables.schema import ColumnType
 
+TEXT = {b"tenfold": b"text"}
+"""The metadata of the schema of a batch whose strings are fields of CSV, or of one such column. The type of each column
+must be inferred."""
 RECORD_TYPES: Mapping[ColumnType, pa.DataType] = {
     "int": pa.int64(),
     "float": pa.float32(),
@@ -61,6 +65,16 @@ def value_type_of(kind: pa.DataType) -> ValueType | None:
         "time": [types.is_timestamp],
     }
     return next((ValueType(name) for name, each in tests.items() if any(test(kind) for test in each)), None)
+
+
+def require_supported(name: str, kind: pa.DataType) -> ValueType:
+    """Return what a column holds. Raises SourceError if its type of Arrow is not supported."""
+    if value_type := value_type_of(kind):
+        return value_type
+    raise SourceError(
+        f"the column {name!r} holds {kind}, which is not supported: leave the column out, or write its parts as "
+        "columns of their own (text, numbers, dates, times, or lists of these)"
+    )
 
 
 def is_list(kind: pa.DataType) -> bool:

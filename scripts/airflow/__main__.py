@@ -48,7 +48,7 @@ def command_parser() -> argparse.ArgumentParser:
     parser.add_argument("command", choices=["run", "backfill", "up", "down", "status", "check"])
     for name, text in {
         "source": "folder of images, with one sub-folder for each class (default: by the settings file, or samples)",
-        "table": "instead of images: a table (CSV, Parquet, TFRecord), or a folder",
+        "table": "instead of images: a table (CSV, JSON lines, Parquet, Arrow, TFRecord), or a folder",
         "label": "the column of the table that the model learns",
         "params": "other settings of the run, as a JSON object",
         "from": "backfill: the first date, such as 2026-01-01",

@@ -27,7 +27,7 @@ from scripts.airflow.signals import Signals
 NEXT = """
 Next: open the report in a browser. Then
   make run SOURCE=/path/to/images   trains on your own images, with a folder for each class
-  make run TABLE=FILE LABEL=COLUMN  trains on a table: CSV, Parquet, TFRecord
+  make run TABLE=FILE LABEL=COLUMN  trains on a table: CSV, JSON lines, Parquet, Arrow, TFRecord
   make up                           starts Airflow and keeps it running, with a form and live pages"""
 
 

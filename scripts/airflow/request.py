@@ -25,7 +25,7 @@ MAX_DATES = 1000
 _REPROCESS = {"": "failed", "failed": "failed", "all": "completed"}
 _PLACES = {
     "SOURCE": "folder of images or a list (.csv, .jsonl, .parquet)",
-    "TABLE": "file or folder (CSV, Parquet or TFRecord)",
+    "TABLE": "file or folder (CSV, JSON lines, Parquet, Arrow or TFRecord)",
 }
 
 

@@ -56,3 +56,22 @@ from pipeline.gate.notices import notices
 )
 def test_facts_without_a_threshold_are_notices(quality: dict[str, Any], sentences: list[str]):
     assert notices({"unit": "image", **quality}) == sentences
+
+
+@pytest.mark.parametrize(
+    ("rows", "values", "share", "is_reported"),
+    [
+        (150, 149, 0.26, False),  # by chance
+        (150, 149, 0.35, True),
+        (300, 3, 0.33, True),
+        (10_000, 40, 0.26, True),
+        (10_000, 40, 0.24, False),  # less than 5 points
+        (10_000, 10_000, 0.3, False),
+    ],
+)
+def test_equal_rows_are_blamed_for_a_share_that_chance_does_not_explain(
+    rows: int, values: int, share: float, is_reported: bool
+):
+    facts = {"column": "", "setting": "", "values": values, "rows": rows, "shares": {"validation": [share, 0.2]}}
+    found = notices({"unit": "row", "split_values": facts})
+    assert [sentence.startswith(f"the validation split has {share:.1%}") for sentence in found] == [True] * is_reported

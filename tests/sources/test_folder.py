@@ -37,7 +37,17 @@ def test_class_folders(tmp_path: Path):
     ]
 
 
-@pytest.mark.parametrize(("train", "name"), [("train", "val"), ("Train", "Valid"), ("training", "validation")])
+@pytest.mark.parametrize(
+    ("train", "name"),
+    [
+        ("train", "val"),
+        ("Train", "Valid"),
+        ("training", "validation"),
+        ("train", "dev"),
+        ("Split-train", "Split-eval"),
+        ("split=train", "split=val"),
+    ],
+)
 def test_split_folders_of_the_source(tmp_path: Path, train: str, name: str):
     write(tmp_path, f"{train}/cats/a.jpg", f"{name}/cats/b.jpg", "test/cats/c.jpg", "extra/cats/d.jpg")
     assert {(label, split) for _, label, split in listed(tmp_path)} == {

@@ -1,3 +1,4 @@
+import gzip
 import json
 import os
 from datetime import date
@@ -35,6 +36,13 @@ def parquet_file(folder: Path, **columns: Any) -> Path:
 def listed(place: Path, **options: Any) -> list[tuple[str, tuple[str, ...], str, str]]:
     images = [item for item in entries_of(place, **options) if isinstance(item, Listed)]
     return [(item.key, item.labels, item.split, item.group) for item in images]
+
+
+def test_a_list_states_splits_by_their_usual_words(tmp_path: Path):
+    words = ["train", "dev", "Eval", " valid ", "testing", "Split-test"]
+    rows = "".join(f"{number}.jpg,cat,{word}\n" for number, word in enumerate(words))
+    splits = [split for _, _, split, _ in listed(csv(tmp_path, f"path,label,split\n{rows}"))]
+    assert splits == ["train", "validation", "validation", "validation", "test", "test"]
 
 
 def test_each_format_gives_the_same_images(tmp_path: Path):
@@ -265,6 +273,23 @@ def test_broken_files_are_refused_with_a_one_line_error(name: str, content: byte
     with pytest.raises(SourceError, match=rf"{name} (cannot be read as a|has no column)") as refused:
         entries_of(csv(tmp_path, content, name))
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["list.csv", "list.jsonl", "list.parquet"])
+def test_a_compressed_list_is_called_compressed(name: str, tmp_path: Path):
+    with pytest.raises(SourceError, match=rf"{name} cannot be read .*: the file is compressed by gzip: decompress it"):
+        entries_of(csv(tmp_path, gzip.compress(b"path,label\na.jpg,cat\n"), name))
+
+
+def test_the_checksums_of_parquet_pages_are_verified(tmp_path: Path):
+    path = tmp_path / "list.parquet"
+    table = pa.table({"path": [f"{number:04}.jpg" for number in range(4000)], "label": ["cat", "dog"] * 2000})
+    parquet.write_table(table, path, compression="none", use_dictionary=False, write_page_checksum=True)
+    content = bytearray(path.read_bytes())
+    content[9000] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(SourceError, match=r"list.parquet cannot be read as a .parquet list of images: .*CRC"):
+        entries_of(path)
 
 
 def test_json_lines_that_are_not_utf_8_are_refused(tmp_path: Path):

@@ -4,6 +4,7 @@ import csv
 import json
 import random
 from collections.abc import Callable, Iterable
+from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,9 @@ from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import Dataset, load
 from pipeline.dataset.verify import verify
 from pipeline.errors import GateError, SettingsError, SourceError
+from pipeline.plan.order import Order
 from pipeline.plan.plan import load_plan
+from pipeline.records.example import decode
 from pipeline.records.tfrecord import read_records
 from pipeline.snapshot.part import PartLimits
 from pipeline.stages.build import build, build_dataframe
@@ -366,13 +369,176 @@ def test_long_codes_are_keys_of_their_own(settings: Callable[..., Settings], tmp
     assert (key["type"], key["distinct"]) == ("string", 50)
 
 
-@pytest.mark.long
-def test_many_equal_rows_are_compared_up_to_a_limit(
-    settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def read_lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def runs_of(records: list[bytes]) -> int:
+    """Return the length of the longest run of equal records."""
+    return max(len(list(run)) for _, run in groupby(records))
+
+
+@pytest.mark.core
+def test_all_equal_rows_are_compared_and_only_named_ones_are_read(
+    settings: Callable[..., Settings],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ):
-    monkeypatch.setattr("pipeline.kinds.table.data.RowKind.max_compared", 50)
-    rows = [{"x": number % 8, "y": number % 2} for number in range(160)]
+    """A first group of 500,001 rows used to end the comparison, and each row was read four times."""
+    monkeypatch.setattr("pipeline.gate.equal_rows.MAX_NAMED", 2)
+    read: list[int] = []
+    placed = Order.placed
+    monkeypatch.setattr(Order, "placed", lambda order, number: read.append(number) or placed(order, number))
+    monkeypatch.setattr("pipeline.tables.extract.PART_LIMITS", PartLimits(rows=37))
+    rows = [{"x": number % 8, "z": "a b", "y": int(number == 14) or number % 2} for number in range(160)]
     result = build(settings(write_rows(tmp_path / "t.csv", rows), label_column="y"))
-    assert dataset_of(result).quality["duplicates"] == {"images": 40, "groups": 2}
-    assert "160 rows seem to be equal to others: 40 of them are compared" in caplog.text
+    quality = dataset_of(result).quality
+    assert quality["duplicates"] == {"images": 160, "groups": 8}
+    lines = read_lines(Path(result["dataset"]) / "duplicates.jsonl")
+    assert [line.get("values") for line in lines] == ["x=0; z=a b", "x=1; z=a b", *[None] * 4, "x=6; z=a b", None]
+    groups = [line["images"] for line in lines]
+    pair = {"paths": [groups[6][0]["path"]] * 2, "labels": [["0"], ["1"]]}
+    assert quality["contradictions"] == {"images": 20, "groups": 1, "of": 160, "pairs": [pair]}
+    assert read == [0, 1, 6]
+    assert [sum(each["rows"] for each in group) for group in groups] == [20] * 8
+    assert [(each["labels"], each["rows"]) for each in groups[6]] == [(["0"], 19), (["1"], 1)]
+    assert len({group[0]["path"] for group in groups}) == 8
+    card = (Path(result["dataset"]) / "card.html").read_text()
+    assert "Equal rows with different labels" in card
+    assert f"{groups[6][0]['path']} (0), 19 times" in card
+    assert "The file duplicates.jsonl has its values" in card
+    # Values may be personal data.
+    texts = [card, caplog.text, (Path(result["dataset"]) / "dataset.json").read_text()]
+    assert not any("x=6" in text for text in texts)
     assert verify(Path(result["dataset"]))["ok"]
+
+
+def test_rows_with_a_key_are_equal_if_their_keys_are(settings: Callable[..., Settings], tmp_path: Path):
+    rows = [{"id": number, "x": 1, "y": number % 2} for number in range(60)]
+    rows += [{"id": 7, "x": 1, "y": 1}, {"id": 8, "x": 1, "y": 1}, {"id": 9, "x": 2, "y": 1}]
+    quality = dataset_of(
+        build(settings(write_rows(tmp_path / "t.csv", rows), label_column="y", key_column="id"))
+    ).quality
+    assert quality["duplicates"] == {"images": 4, "groups": 2}
+    assert quality["contradictions"]["pairs"] == [{"paths": ["8", "8"], "labels": [["0"], ["1"]]}]
+
+
+@pytest.mark.core
+def test_equal_rows_are_spread_over_the_shards(
+    settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """They used to follow each other, in runs of 50 here. The order is the same for any order and division of rows."""
+    rows = [{"x": number % 40, "y": number % 2} for number in range(2000)]
+    results = []
+    for number, size in enumerate((10_000, 300, 170)):
+        monkeypatch.setattr("pipeline.tables.extract.PART_LIMITS", PartLimits(rows=size))
+        path = write_rows(tmp_path / f"{number}.csv", rows)
+        places = {"workspace": str(tmp_path / f"w{number}"), "dataset_name": "t"}
+        results.append(build(settings(path, label_column="y", **places)))
+        random.Random(number).shuffle(rows)
+    records = [records_of(result) for result in results]
+    assert records[0] == records[1] == records[2]
+    assert runs_of(records[0]) < 6
+    # An equal row is never on the other side.
+    sides = [set(records_of(results[0], [split])) for split in ("train", "validation")]
+    assert (len(sides[0] & sides[1]), len(sides[0] | sides[1])) == (0, 40)
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("key", ["", "id"])
+def test_the_order_does_not_depend_on_the_order_of_the_splits(
+    settings: Callable[..., Settings], tmp_path: Path, key: str
+):
+    """Rows of several splits used to be numbered together, in the order of their files: same version, other bytes."""
+    rows = [{"id": number % 30, "x": number % 30, "y": number % 2} for number in range(300)]
+    results = []
+    for number, (train, test) in enumerate((("a/train", "b/test"), ("b/train", "a/test"))):
+        write_rows(tmp_path / f"{number}/{train}/t.csv", rows)
+        write_rows(tmp_path / f"{number}/{test}/t.csv", rows[:100])
+        places = {"workspace": str(tmp_path / f"w{number}"), "dataset_name": "t", "on_leak": "continue"}
+        results.append(build(settings(tmp_path / str(number), label_column="y", key_column=key, **places)))
+    assert results[0]["version"] == results[1]["version"]
+    splits = ("train", "validation", "test")
+    assert records_of(results[0], splits) == records_of(results[1], splits)
+
+
+def test_a_row_that_a_column_states_twice_is_a_leak(settings: Callable[..., Settings], tmp_path: Path):
+    """The column of the split was part of what is compared."""
+    rows = [{"x": number, "y": "no", "s": "train"} for number in range(100)]
+    rows += [{"x": 1, "y": "yes", "s": split} for split in ("train", "test")]
+    path = write_rows(tmp_path / "t.csv", rows)
+    made = settings(path, label_column="y", split_column="s", validation_fraction=0, on_leak="continue")
+    quality = dataset_of(build(made)).quality
+    assert quality["leaks"]["images"] == 1
+    assert quality["duplicates"] == {"images": 3, "groups": 1}
+
+
+@pytest.mark.parametrize("key", ["", "id"])
+def test_a_row_without_any_feature_is_not_taken_for_a_rejected_one(
+    settings: Callable[..., Settings], tmp_path: Path, key: str
+):
+    rows: list[dict[str, Any]] = [{"x": number, "y": number % 2} for number in range(100)]
+    rows += [{"x": "", "y": 0}, {"x": "", "y": 1}]
+    rows = [{"id": min(number, 100), **row} for number, row in enumerate(rows)] if key else rows
+    quality = dataset_of(
+        build(settings(write_rows(tmp_path / "t.csv", rows), label_column="y", key_column=key))
+    ).quality
+    assert quality["contradictions"]["images"] == 2
+    assert quality["leaks"]["images"] == 0
+    assert quality["split_values"]["rows"] == 102
+    assert quality["split_values"]["values"] == 101
+
+
+@pytest.mark.core
+def test_rows_with_one_key_are_spread_over_the_shards(settings: Callable[..., Settings], tmp_path: Path):
+    """They used to follow each other, sorted by class, so that shards had one class."""
+    rows = [{"id": number % 5, "x": number, "y": number % 2} for number in range(2000)]
+    path = write_rows(tmp_path / "t.csv", rows)
+    result = build(settings(path, label_column="y", key_column="id", split_seed=1))
+    for shard in dataset_of(result).splits["train"].shards:
+        labels = [decode(record)["y"][0] for record in read_records(Path(result["dataset"]) / shard.name)]
+        assert 0.4 < sum(labels) / len(labels) < 0.6
+        keys = [bytes(decode(record)["id"]) for record in read_records(Path(result["dataset"]) / shard.name)]
+        assert runs_of(keys) < 30
+    # The split goes by key.
+    keys = [{decode(record)["id"][0] for record in records_of(result, [split])} for split in ("train", "validation")]
+    assert not keys[0] & keys[1]
+
+
+def test_a_key_of_few_values_is_reported(
+    settings: Callable[..., Settings], tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    rows = [{"id": number % 3, "x": number, "y": number % 2} for number in range(300)]
+    path = write_rows(tmp_path / "t.csv", rows)
+    result = build(settings(path, label_column="y", key_column="id"))
+    share = result["examples"]["validation"] / 300
+    facts = dataset_of(result).quality["split_values"]
+    assert facts == {
+        "column": "id",
+        "setting": "key_column",
+        "values": 3,
+        "rows": 300,
+        "shares": {"validation": [round(share, 4), 0.2]},
+    }
+    assert "the key column 'id' has only 3 different values in 300 rows" in caplog.text
+    assert f"the validation split has {share:.1%} of the rows instead of 20.0% (validation_fraction)" in caplog.text
+    assert "did you mean another key_column?" in (Path(result["dataset"]) / "card.html").read_text()
+
+
+def test_one_key_of_all_rows_is_named(settings: Callable[..., Settings], tmp_path: Path):
+    rows = [{"id": "all", "x": number, "y": number % 2} for number in range(50)]
+    with pytest.raises(SourceError, match=r"all rows with one value of 'id' \(key_column\) are in the same split"):
+        build(settings(write_rows(tmp_path / "t.csv", rows), label_column="y", key_column="id"))
+
+
+def test_equal_rejected_rows_are_spread_over_the_shards(settings: Callable[..., Settings], tmp_path: Path):
+    rows = [{"x": number, "y": number % 2} for number in range(300)] + [{"x": 1000, "y": ""}] * 300
+    result = build(settings(write_rows(tmp_path / "t.csv", rows), label_column="y", max_rejected_fraction=1))
+    assert (result["rejected"], sum(result["examples"].values())) == (300, 300)
+    splits = dataset_of(result).splits.values()
+    quality = dataset_of(result).quality
+    assert quality["duplicates"]["images"] == 0
+    assert (quality["split_values"]["rows"], quality["split_values"]["values"]) == (300, 300)
+    for split in splits:
+        assert min(shard.examples for shard in split.shards) > 5

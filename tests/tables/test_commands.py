@@ -87,7 +87,7 @@ def test_a_setting_that_does_not_fit_is_refused_before_a_shard_is_written(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ((), "source_uri is empty: set it to the table, a CSV, Parquet or TFRecord file, or a folder of such files"),
+        ((), "source_uri is empty: set it to the table, a file of CSV, JSON lines, Parquet, "),
         (("source_uri=/missing/t.csv", "label_column=x"), "source_uri must be a folder or table that exists"),
     ],
 )

@@ -17,7 +17,8 @@ from pipeline.errors import SettingsError, SourceError
 from pipeline.tables import infer
 from pipeline.tables.infer import Columns, Inference, infer_schema
 from pipeline.tables.schema import Column, Schema
-from pipeline.tables.source import TEXT, RawBatch, RejectedRow, read_table
+from pipeline.tables.source import RawBatch, RejectedRow, read_table
+from pipeline.tables.values import TEXT
 
 Texts = Sequence[str | None]
 

@@ -21,8 +21,9 @@ from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.stages.build import build
 from pipeline.stages.extract import describe_range, divide, extract, join, list_all, list_range_file
 from pipeline.storage import place_of
+from pipeline.tables.files import table_files
 from pipeline.tables.pieces import FilePiece, csv_pieces, grouped, parquet_pieces
-from pipeline.tables.source import TableReader, pieces_of_table, read_table, table_files
+from pipeline.tables.source import TableReader, pieces_of_table, read_table
 from standins.fake_gcs import FakeGcs
 
 ROWS = 40_000
@@ -298,6 +299,23 @@ def test_pieces_are_read_with_the_project_that_pays(gcs: FakeGcs):
     assert reader.place_of(FilePiece(str(place))) is place
     [raw] = reader.read(FilePiece(str(place)))
     assert raw.rows == 1
+
+
+@pytest.mark.parametrize("label", ["y", "z"])
+def test_an_error_of_a_setting_opens_no_further_file(
+    tmp_path: Path, settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch, label: str
+):
+    """A label without a value used to open up to 19 files, and to check their quotes."""
+    opened: list[str] = []
+    names_of = TableReader.names_of
+    monkeypatch.setattr(
+        TableReader, "names_of", lambda reader, place: opened.append(place.name) or names_of(reader, place)
+    )
+    for number in range(5):
+        (tmp_path / f"{number}.csv").write_text("x,y\n1,\n2,\n")
+    with pytest.raises(SettingsError, match="no value in any row" if label == "y" else "no such column"):
+        list_all(settings(tmp_path, label_column=label))
+    assert opened == ([f"{number}.csv" for number in range(5)] if label == "z" else ["0.csv"])
 
 
 def test_a_table_of_one_class_is_refused_before_its_ranges(tmp_path: Path, settings: Callable[..., Settings]):

@@ -18,7 +18,8 @@ from pyarrow import parquet
 from pipeline.errors import FileSystemError, SourceError
 from pipeline.storage import place_of
 from pipeline.tables import source
-from pipeline.tables.source import RawBatch, read_table, table_files
+from pipeline.tables.files import table_files
+from pipeline.tables.source import RawBatch, read_table
 from standins.fake_gcs import FakeGcs
 
 Rows = list[dict[str, Any]]
@@ -71,9 +72,10 @@ def test_a_table_can_be_one_file(tmp_path: Path):
     [
         ([], ".", "has no table file .the folder is empty.: add files"),
         (["_SUCCESS"], ".", "has no table file .the folder is empty."),
-        (["data.xlsx"], ".", "data.xlsx is not one.: add files whose names end in .csv"),
-        (["data.xlsx"], "data.xlsx", "data.xlsx is not a table: use a file whose name ends in .csv"),
-        (["data.parquet.gz"], "data.parquet.gz", "is not a table"),
+        (["data.json"], ".", "data.json is not one.: add files whose names end in .csv"),
+        (["data.json"], "data.json", "data.json is no file of JSON lines: save it with one row"),
+        (["data.bin"], "data.bin", "data.bin is not a table: use a file whose name ends in .csv"),
+        (["data.parquet.gz"], "data.parquet.gz", "is compressed in a way that Tenfold does not read: decompress it"),
         (["a.csv", "b.parquet"], ".", "has Parquet files .b.parquet. and CSV files .a.csv.: keep one"),
         (["a.csv"], "b.csv", "b.csv does not exist: name"),
     ],
@@ -325,7 +327,6 @@ def test_a_parquet_file_with_bytes_for_text_is_refused(tmp_path: Path):
         ("a.csv", b'x,y\n1,2\n3,4"\n5,6\n', "line 3 has a quote"),
         ("a.csv", b'x,"y\n1,2\n', "line 1 has a quote"),
         ("a.csv.gz", gzip.compress(b'x,y\n1,"2\n', mtime=0), "a.csv.gz cannot be read as a table: line 2 has a quote"),
-        ("a.csv.gz", b"x,y\n1,2\n", "a.csv.gz cannot be read as a table"),
         ("a.csv.gz", gzip.compress(b"x,y\n" + bytes(range(32, 127)) * 100)[:-50], "a.csv.gz cannot be read as a table"),
         ("a.csv", b"x,y\n1," + b"2" * 40_000_000 + b"\n", "a row has more than 16 MiB"),
         ("a.parquet", b"", "a.parquet cannot be read as a table: .*0 bytes"),

@@ -16,6 +16,7 @@ from pipeline.plan.examples import Examples
 from pipeline.plan.range_plan import RangePlan
 from pipeline.records import example
 from pipeline.records.format import RecordFormat
+from pipeline.snapshot.raw_example import RawExample
 from pipeline.tables.read import feature_kinds, read_row, text_of
 from pipeline.tables.schema import Schema
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from pipeline.plan.order import Order
     from pipeline.snapshot.snapshot import Snapshot
 
-ENCODING = 1
-"""Increase this if the same rows would give other records. All tables then get new versions."""
+ENCODING = 2
+"""Increase this if the same rows would give other shards. All tables then get new versions."""
 COLUMN_FACTS = ("name", "type", "is_list", "role")
 """What decides the records. A column may have no value in any row, so the rows alone do not show it."""
 
@@ -34,13 +35,11 @@ class RowKind(ExampleKind):
     """The rows of a table in shards. Their facts are the schema."""
 
     noun = "row"
-    source = "the table, a CSV, Parquet or TFRecord file, or a folder of such files"
+    source = "the table, a file of CSV, JSON lines, Parquet, Arrow or TFRecord, or a folder of such files"
     source_file = "table"
     is_model_checked = False  # It needs the preprocessing, which is not known before the rows are split.
     has_pictures = False
     has_files = False
-    # A table of few values may consist of equal rows.
-    max_compared = 500_000
 
     @property
     def lister(self) -> ListerClass:
@@ -53,6 +52,25 @@ class RowKind(ExampleKind):
         """Return a check of the types, and of the label."""
         ids = {label: number for number, label in enumerate(dataset.labels)}
         return partial(_problem_of_row, Schema.from_json(dataset.table), ids)
+
+    def values_of(self, row: RawExample, snapshot: "Snapshot") -> str:
+        """Return the values of a row of a table without a key column."""
+        from pipeline.kinds.table.facts import values_of_row
+
+        return values_of_row(Schema.from_json(snapshot.table), row)
+
+    def split_unit(self, snapshot: "Snapshot") -> str:
+        """Return the rows with one value of the column that decides the split."""
+        from pipeline.kinds.table.split_values import split_column
+
+        column = split_column(Schema.from_json(snapshot.table))
+        return f"rows with one value of {column.name!r} ({column.role}_column)" if column else "equal rows"
+
+    def quality(self, snapshot: "Snapshot", order: "Order") -> dict[str, Any]:
+        """Return how many values decide the split, and what they make of its shares."""
+        from pipeline.kinds.table.split_values import split_facts
+
+        return {"split_values": split_facts(Schema.from_json(snapshot.table), order)}
 
     def fitting_values(self, facts: Mapping[str, Any]) -> Mapping[str, FittingValues]:
         """Return what rows, or a regression, cannot do without."""

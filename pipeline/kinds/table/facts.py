@@ -14,12 +14,18 @@ import numpy as np
 from pipeline.dataset.manifest import Dataset
 from pipeline.gate.duplicates import MAX_NAMES
 from pipeline.plan.order import Order
+from pipeline.records.example import decode
+from pipeline.records.frames import data_of
+from pipeline.snapshot.raw_example import RawExample
+from pipeline.system.wording import shortened
 from pipeline.tables.row_values import base_of, load_values, number_columns, text_columns
 from pipeline.tables.schema import Column, Schema
 from pipeline.tables.sums import ExactSums
 
 MIN_BUCKETS, MAX_BUCKETS = 1_000, 100_000
 """Texts of a column with very many different values are hashed into a number of buckets between these."""
+MAX_SHOWN = 120
+"""The values of a row are cut to this many characters together."""
 MIN_STEPS = 100
 """The deviation of a label of floats should be at least this many steps of float32."""
 _log = logging.getLogger(__name__)
@@ -68,6 +74,23 @@ def _preprocessing(
     if column.type == "string":
         return {"hash_buckets": hash_buckets(sum(order.examples.values()))}
     return {}
+
+
+def values_of_row(schema: Schema, row: RawExample) -> str:
+    """Return the values of the features of a row. Empty if the table has a key column."""
+    if schema.of_role("key"):
+        return ""
+    values = decode(data_of(row.content))
+    shown = [
+        f"{each.name}={', '.join(map(_text, values[each.name]))}" for each in schema.features if each.name in values
+    ]
+    return shortened("; ".join(shown), MAX_SHOWN)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def hash_buckets(rows: int) -> int:

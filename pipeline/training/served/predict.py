@@ -18,8 +18,9 @@ from pipeline.runs.run import find_exported_model, load_about
 from pipeline.storage import Place
 from pipeline.system.os_errors import retried
 from pipeline.tables.convert import converted
+from pipeline.tables.files import table_files
 from pipeline.tables.schema import Column, Schema
-from pipeline.tables.source import read_table, table_files
+from pipeline.tables.source import read_table
 from pipeline.training.served.exported import loaded
 
 MAX_LIKELY_LABELS = 3
@@ -31,7 +32,8 @@ def predict(model: Place, files: Sequence[Path]) -> list[dict[str, Any]]:
 
     Args:
         model: Folder of an exported model, or of its run.
-        files: The image files. For a model of a table: CSV or Parquet files, or folders of them.
+        files: The image files. For a model of a table: table files of any format that training takes, or folders of
+            them.
 
     Returns:
         For each file {"file", "label", "probability", "likely"}, where `likely` lists the most likely labels as
@@ -81,7 +83,7 @@ def predict_rows(exported: Any, about: Mapping[str, Any], file: Path) -> Iterato
         [Column(each["name"], each["type"], each["is_list"]) for each in about["columns"]], 0, about["task"]
     )
     first = 2  # The number of the first row of a batch. The header is row 1.
-    for batch, unreadable in read_table(table_files(file)):
+    for batch, unreadable, _ in read_table(table_files(file), place=file):
         if missing := [column.name for column in schema.columns if column.name not in batch.schema.names]:
             raise SourceError(
                 f"{file} has no column {missing[0]!r}, which the model takes: add the column to the table"
