@@ -106,7 +106,7 @@ def predict(options: argparse.Namespace) -> Result:
     with tensorflow_on_the_cpu():
         from pipeline.training.served.predict import predict
     predictions = predict(model, [Path(file) for file in options.files], new_rows)
-    result = {"ok": not any("rejected" in each for each in predictions), "predictions": predictions}
+    result: Result = {"ok": not any("rejected" in each for each in predictions), "predictions": predictions}
     if new_rows is None:
         return result
     changes = new_rows.changes()
