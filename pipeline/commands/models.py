@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.commands.command import Result, argument, command, format_result, printer_at, program
-from pipeline.commands.options import published_settings, reachable
+from pipeline.commands.options import published_settings, reachable, settings_of
 from pipeline.config.preflight import require_buckets
 from pipeline.errors import TenfoldError
-from pipeline.storage import Place, place_of
+from pipeline.storage import Place, place_of, read_json
 from pipeline.training.tensorflow_start import tensorflow_on_the_cpu
 
 if TYPE_CHECKING:
@@ -95,11 +95,24 @@ def _pointer(options: argparse.Namespace) -> "Pointer":
 )
 def predict(options: argparse.Namespace) -> Result:
     """Predict labels of images, or of the rows of a table, with the model of a run."""
+    from pipeline.gate.findings import gate_options
+    from pipeline.gate.new_rows import NewRows, sentences_of
     from pipeline.runs.champion import find_promoted_model
+    from pipeline.runs.run import TABLE_FACTS, load_about
 
-    # A wrong folder is reported before TensorFlow is loaded.
+    # A wrong folder or setting is reported before TensorFlow is loaded.
+    thresholds = gate_options(settings_of(options)).thresholds
     model = find_promoted_model(reachable("model", options.model))
+    about = load_about(model)
+    new_rows = NewRows(read_json(model / TABLE_FACTS), about["dataset_version"]) if "columns" in about else None
     with tensorflow_on_the_cpu():
         from pipeline.training.served.predict import predict
-    predictions = predict(model, [Path(file) for file in options.files])
-    return {"ok": not any("rejected" in each for each in predictions), "predictions": predictions}
+    predictions = predict(model, [Path(file) for file in options.files], new_rows)
+    result: Result = {"ok": not any("rejected" in each for each in predictions), "predictions": predictions}
+    if new_rows is None:
+        return result
+    changes = new_rows.changes()
+    warnings = sentences_of(changes, thresholds)
+    for warning in warnings:
+        _log.warning("%s", warning)
+    return {**result, "table_changes": changes, "warnings": warnings}

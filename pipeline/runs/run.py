@@ -75,7 +75,9 @@ CHECKPOINTS_KEPT = 3
 LOCK_WAIT_S = 60.0
 """A retry waits this many seconds for the trainer of a killed task to finish its checkpoint."""
 EXPORT, ABOUT = "export", "about.json"
-EXPORT_FORMAT = 2
+TABLE_FACTS = "table.json"
+"""A file beside `about.json`: the field `table` of the `dataset.json` that a model of a table learned from."""
+EXPORT_FORMAT = 3
 """The format of an exported model, which `about.json` states."""
 _log = logging.getLogger(__name__)
 

@@ -18,6 +18,7 @@ import tensorflow as tf
 from pyarrow import parquet
 
 from pipeline import storage
+from pipeline.__main__ import main
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError, Preempted, SettingsError, SourceError
@@ -323,8 +324,36 @@ def test_a_file_that_is_no_table_with_the_columns_of_the_model_is_refused(classi
     with pytest.raises(SourceError, match=r"photo\.jpg is not a table"):
         predict(classifier.folder, [tmp_path / "photo.jpg"])
     (tmp_path / "other.csv").write_text("age\n3\n")
-    with pytest.raises(SourceError, match=r"has no column 'income .€.', which the model takes"):
+    with pytest.raises(SourceError, match=r"other\.csv lacks 5 of the 6 columns .* add 'income .€.', 'children'"):
         predict(classifier.folder, [tmp_path / "other.csv"])
+
+
+@pytest.mark.core
+def test_the_command_says_how_new_rows_differ_from_those_of_the_training(
+    classifier: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+):
+    names = [column.name for column in COLUMNS if column.role == "feature"]
+    rows = [{name: row[name] for name in names} for row in rows_of(3, 100)]
+    rows = [{**row, "age": row["age"] + 90, "children": None} for row in rows]
+    rows[:3] = [{**row, "job": job} for row, job in zip(rows, ("welder", "astronaut", "welder"), strict=False)]
+    table = pa.Table.from_pylist(rows)
+    table = table.set_column(names.index("since"), "since", table.column("since").cast(pa.timestamp("us")))
+    parquet.write_table(table, tmp_path / "new.parquet")
+    command = ["predict", "--model", str(classifier.folder), str(tmp_path / "new.parquet"), "--json"]
+    assert main(command) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (len(result["predictions"]), result["table_changes"]["against"]) == (100, "1" * 16)
+    assert all("label" in each for each in result["predictions"])
+    parts = [
+        "'children' has no value, but 0.85 of the rows",
+        "'job' in 3 of 100 (3%) rows (2 texts, such as 'welder', 'astronaut')",
+        "the means of 1 column of the new rows differ from those of the training rows",
+    ]
+    assert all(part in sentence for part, sentence in zip(parts, result["warnings"], strict=True))
+    assert set(result["warnings"]) <= set(caplog.messages)
+    limits = ["--set", "max_new_values_fraction=0.05", "--set", "max_mean_drift=20"]
+    assert main([*command, *limits]) == 0
+    assert len(json.loads(capsys.readouterr().out)["warnings"]) == 1
 
 
 @pytest.mark.core

@@ -22,7 +22,7 @@ from pipeline.config.settings import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.input.exhaustion import is_out_of_files, out_of_files_error
 from pipeline.input.options import batch_options
-from pipeline.runs.run import ABOUT, EXPORT_FORMAT
+from pipeline.runs.run import ABOUT, EXPORT_FORMAT, TABLE_FACTS
 from pipeline.storage import write_json
 from pipeline.storage.local import sync_tree
 from pipeline.training.model.models import with_probabilities
@@ -42,7 +42,7 @@ def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Pat
     lists. A missing value, also at the end of a list, is "" or NaN. For this, integers of a column with missing values
     are float64. about.json has the dtypes, and the names of the arguments of the signature `serving_default`, in which
     only ASCII letters, digits and _ stay as they are. For a regression, the endpoint returns the `value` (float64,
-    (n,)).
+    (n,)). table.json holds the schema and the facts of the training rows, with which new rows can be compared.
 
     Raises:
         FileSystemError: If a disk is full, or too many files are open.
@@ -64,6 +64,8 @@ def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Pat
         archive.write_out(str(folder), verbose=False)
     except tf.errors.ResourceExhaustedError as error:
         raise (out_of_files_error(error) if is_out_of_files(error) else error) from error
+    if dataset.table:
+        write_json(folder / TABLE_FACTS, dict(dataset.table))
     sync_tree(folder)  # Before `about.json`, which promises the rest.
     about = {
         "format": EXPORT_FORMAT,

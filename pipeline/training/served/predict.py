@@ -12,11 +12,13 @@ import tensorflow as tf
 from pipeline.errors import SourceError
 from pipeline.evaluation.multilabel import THRESHOLD
 from pipeline.evaluation.scales import four_digits
+from pipeline.gate.new_rows import NewRows
 from pipeline.images.examine import Rules, examine
 from pipeline.images.rejection import Rejection
 from pipeline.runs.run import find_exported_model, load_about
 from pipeline.storage import Place
 from pipeline.system.os_errors import retried
+from pipeline.system.wording import first_of
 from pipeline.tables.convert import converted
 from pipeline.tables.files import table_files
 from pipeline.tables.schema import Column, Schema
@@ -25,15 +27,18 @@ from pipeline.training.served.exported import loaded
 
 MAX_LIKELY_LABELS = 3
 """How many labels are listed with their probability."""
+MAX_LISTED_COLUMNS = 20
+"""An error names at most this many missing columns."""
 
 
-def predict(model: Place, files: Sequence[Path]) -> list[dict[str, Any]]:
+def predict(model: Place, files: Sequence[Path], new_rows: NewRows | None = None) -> list[dict[str, Any]]:
     """Predict the labels of image files of any format that training takes, or of the rows of tables.
 
     Args:
         model: Folder of an exported model, or of its run.
         files: The image files. For a model of a table: table files of any format that training takes, or folders of
             them.
+        new_rows: Gets the rows of tables, to compare them with the table of the model.
 
     Returns:
         For each file {"file", "label", "probability", "likely"}, where `likely` lists the most likely labels as
@@ -50,7 +55,7 @@ def predict(model: Place, files: Sequence[Path]) -> list[dict[str, Any]]:
     about = load_about(folder)
     with loaded(folder) as exported:  # The model must live: its endpoint alone would lose the weights.
         if "columns" in about:
-            return [each for file in files for each in predict_rows(exported, about, file)]
+            return [each for file in files for each in predict_rows(exported, about, file, new_rows)]
         return [_predicted(exported, about, file) for file in files]
 
 
@@ -77,7 +82,9 @@ def _predicted_labels(probabilities: Sequence[float], about: Mapping[str, Any]) 
     return {**predicted, "likely": named[:MAX_LIKELY_LABELS]}
 
 
-def predict_rows(exported: Any, about: Mapping[str, Any], file: Path) -> Iterator[dict[str, Any]]:
+def predict_rows(
+    exported: Any, about: Mapping[str, Any], file: Path, new_rows: NewRows | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield the prediction for each row of a table, as `predict` returns it. Raises SourceError as it does."""
     schema = Schema(
         [Column(each["name"], each["type"], each["is_list"]) for each in about["columns"]], 0, about["task"]
@@ -86,9 +93,12 @@ def predict_rows(exported: Any, about: Mapping[str, Any], file: Path) -> Iterato
     for batch, unreadable, _ in read_table(table_files(file), place=file):
         if missing := [column.name for column in schema.columns if column.name not in batch.schema.names]:
             raise SourceError(
-                f"{file} has no column {missing[0]!r}, which the model takes: add the column to the table"
+                f"{file} lacks {len(missing)} of the {len(schema.columns)} columns that the model takes: add "
+                f"{first_of(map(repr, missing), MAX_LISTED_COLUMNS)} to the table"
             )
         rows, rejected = converted(batch, schema)
+        if new_rows is not None:
+            new_rows.add(rows)
         reasons = {row: reason for row, (reason, _) in rejected.items()}
         for each in about["columns"]:
             if not each["can_be_missing"] and not each["is_list"]:
