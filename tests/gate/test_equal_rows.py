@@ -30,7 +30,7 @@ def rows_of(count: int, contents: int) -> list[RawExample]:
 def test_equal_rows_are_counted_as_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_rows: int, rows_per_range: int
 ):
-    rows = [*rows_of(100, 30), image("empty", crc32c=1)._replace(size=0)]
+    rows = [*rows_of(100, 31), image("empty", crc32c=1)._replace(size=0)]
     order = Order(snapshot_of(rows, tmp_path, PartLimits(part_rows)), RULE)
     groups: dict[int, list[int]] = defaultdict(list)
     for number, row in enumerate(rows[:-1]):

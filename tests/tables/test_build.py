@@ -468,7 +468,7 @@ def test_a_row_that_a_column_states_twice_is_a_leak(settings: Callable[..., Sett
     rows = [{"x": number, "y": "no", "s": "train"} for number in range(100)]
     rows += [{"x": 1, "y": "yes", "s": split} for split in ("train", "test")]
     path = write_rows(tmp_path / "t.csv", rows)
-    made = settings(path, label_column="y", split_column="s", validation_fraction=0, on_leak="continue")
+    made = settings(path, label_column="y", split_column="s", validation_fraction=0.01, on_leak="continue")
     quality = dataset_of(build(made)).quality
     assert quality["leaks"]["images"] == 1
     assert quality["duplicates"] == {"images": 3, "groups": 1}
