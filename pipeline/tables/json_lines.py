@@ -83,7 +83,9 @@ def _tables(stream: io.BufferedReader, parse: json.ParseOptions) -> Iterator[pa.
         except pa.ArrowInvalid as error:
             # Arrow counts from the start of the block.
             reason = _ROW.sub(lambda match: f"in row {rows + int(match[1]) + 1}", str(error))  # noqa: B023
-            advice = "write the column with one type" if "changed from" in reason else "each line must be one object"
+            # "Column()" is the line itself.
+            is_of_column = "changed from" in reason and "Column()" not in reason
+            advice = "write the column with one type" if is_of_column else "each line must be one object"
             raise ValueError(f"{reason}: {advice}") from error
         _require_digits(table, block)
         rows += table.num_rows

@@ -94,6 +94,7 @@ def test_the_report_of_a_regression_has_no_sections_about_images_or_classes(tmp_
     described = json.loads((tmp_path / "dataset" / "dataset.json").read_text())
     table = {"task": "regression", "rows": 56, "columns": columns}
     described |= {"labels": [], "table": table, "quality": {"unit": "row"}}
+    described["source"]["skipped"] = {"no table": 2}
     (tmp_path / "dataset" / "dataset.json").write_text(json.dumps(described))
     run = json.loads((tmp_path / "run.json").read_text())
     run["settings"] = {"example_kind": "table", "epochs": 2, "image_size": 96, "key_column": "id"}
