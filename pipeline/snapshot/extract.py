@@ -18,8 +18,6 @@ from pipeline.snapshot.options import ExtractOptions
 from pipeline.snapshot.part import PART_LIMITS, blocks_of, rows_of, write_parts
 from pipeline.snapshot.raw_example import RawExample
 from pipeline.snapshot.raw_reader import fetch_images
-from pipeline.snapshot.skipped import log_skipped
-from pipeline.snapshot.snapshot import skipped_path
 from pipeline.sources import Found, Listed, Skipped
 from pipeline.sources.detection import find_source, images_of, layout_of, name_of
 from pipeline.sources.key_range import EVERYTHING, KeyRange
@@ -99,17 +97,17 @@ def join_listings(options: ExtractOptions, started_ns: int, listings: Iterable[L
         source_kind=name_of(find_source(options.place, options.source.kind)),
         started_ns=started_ns,
     )
-    _log_listing(options, total, skipped_path(path))
+    _log_listing(options, total, path)
     return path
 
 
-def _log_listing(options: ExtractOptions, listing: Listing, skipped_names: Place) -> None:
+def _log_listing(options: ExtractOptions, listing: Listing, snapshot: Place) -> None:
     _log.info("%d images of %d classes, %.1f MB", listing.listed, len(listing.classes), listing.bytes / 1e6)
     if options.group_pattern and not listing.grouped:
         _log.warning("group_pattern=%r matches no file name, so there are no groups", options.group_pattern)
     if listing.known:
         _log.info("%d of them are unchanged since the last snapshot and were not read again", listing.known)
-    log_skipped(listing.skipped, skipped_names)
+    listing.log_skipped(snapshot)
 
 
 def _rows(options: ExtractOptions, keys: KeyRange, listing: Listing, advance: Advance) -> Iterator[RawExample]:

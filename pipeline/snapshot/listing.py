@@ -12,7 +12,7 @@ from pipeline.errors import BadInput, SettingsError, SourceError, require_format
 from pipeline.snapshot.fingerprint import Fingerprint
 from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT, Part, allowed_part
 from pipeline.snapshot.raw_example import Origin, RawExample
-from pipeline.snapshot.skipped import SkippedFiles, suffix_counts
+from pipeline.snapshot.skipped import SkippedFiles, log_skipped, suffix_counts
 from pipeline.snapshot.snapshot import Snapshot, save_snapshot, skipped_path
 from pipeline.sources import MISSING
 from pipeline.sources.key_range import bytes_of
@@ -73,6 +73,10 @@ class Listing:
         if row.boxes:
             self.has_boxes = True
             self.box_labels.update(dict.fromkeys(box.label for box in row.boxes if box.label))
+
+    def log_skipped(self, snapshot: Place) -> None:
+        """Log how many files were skipped, by reason, and which file beside the snapshot names them."""
+        log_skipped(self.skipped, skipped_path(snapshot))
 
     def merge(self, other: "Listing") -> None:
         """Add the listing of the range that follows.

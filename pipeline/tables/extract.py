@@ -12,8 +12,6 @@ from pipeline.errors import SourceError
 from pipeline.snapshot.listing import Listing, write_snapshot
 from pipeline.snapshot.part import PART_LIMITS, Block, PartLimits, write_parts
 from pipeline.snapshot.raw_example import Origin
-from pipeline.snapshot.skipped import log_skipped
-from pipeline.snapshot.snapshot import skipped_path
 from pipeline.sources import Skipped
 from pipeline.storage import Place
 from pipeline.system.parallel import items_ahead
@@ -121,5 +119,5 @@ def save_listed(
         started_ns=started_ns,
         table=schema.to_json(),
     )
-    log_skipped(total.skipped, skipped_path(path))
+    total.log_skipped(path)
     return path

@@ -17,11 +17,20 @@ from typing import IO, Any
 from pyarrow import parquet
 
 from pipeline.storage import Place
+from pipeline.system.environment import whole_number
 
 _CHUNK = 1 << 20
 _MAX_OF_ROW_GROUP = 8
 """A row group of a Parquet file has at most this many pieces. To read one, all rows before it in its group are decoded.
 """
+RANGE_MEGABYTES = 32
+"""A range has about this many megabytes, which take seconds. A smaller one would take less time than its task to start.
+"""
+
+
+def range_bytes() -> int:
+    """Return about how many bytes a range of a table has, by TENFOLD_RANGE_MEGABYTES. Raises SettingsError."""
+    return whole_number("TENFOLD_RANGE_MEGABYTES", RANGE_MEGABYTES) * 1_000_000
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,12 @@ def read_row(record: bytes, schema: Schema) -> dict[str, Any]:
     return features
 
 
+def text_in(record: bytes, column: Column) -> str:
+    """Return the only value of a column of a record as text. Raises ValueError or KeyError if there is none."""
+    [value] = example.decode(record)[column.name]
+    return text_of(value, column)
+
+
 def text_of(value: Any, column: Column) -> str:
     """Return a value of a record as the text of a label or a key."""
     if column.type == "bool":

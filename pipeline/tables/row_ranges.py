@@ -19,7 +19,6 @@ from pipeline.config.settings import Settings
 from pipeline.errors import SettingsError, SourceError
 from pipeline.snapshot.listing import Listing
 from pipeline.storage import Place, place_of
-from pipeline.system.environment import whole_number
 from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.parallel import items_ahead
 from pipeline.system.progress import Advance, Show, progress
@@ -27,7 +26,7 @@ from pipeline.tables import extract
 from pipeline.tables.files import find_files, keys_of, note_on_splits, table_files
 from pipeline.tables.infer import Inference, infer_schema, require_classes
 from pipeline.tables.options import TableOptions, table_options
-from pipeline.tables.pieces import FilePiece, grouped
+from pipeline.tables.pieces import FilePiece, grouped, range_bytes
 from pipeline.tables.schema import Schema
 from pipeline.tables.source import (
     BATCHES_AHEAD,
@@ -37,11 +36,6 @@ from pipeline.tables.source import (
     pieces_of_table,
     read_table,
 )
-
-RANGE_MEGABYTES = 32
-"""A range has about this many megabytes, which take seconds. A smaller one would take less time than its task to start.
-"""
-
 
 _MAX_EXPLAINED = 20
 """An error about a missing column compares at most this many files."""
@@ -99,13 +93,13 @@ class TableLister:
         The list is empty for a small table, and for one of JSON lines or TFRecord files.
         """
         keep_large_blocks()
-        range_bytes = whole_number("TENFOLD_RANGE_MEGABYTES", RANGE_MEGABYTES) * 1_000_000
+        bytes_each = range_bytes()
         options = self._options
         files = table_files(options.place)
         state = _state_of(files)
-        pieces = pieces_of_table(files, options.encoding, range_bytes) if is_divisible(files) else []
+        pieces = pieces_of_table(files, options.encoding, bytes_each) if is_divisible(files) else []
         # The groups may be half empty.
-        group_bytes = max(range_bytes, 2 * sum(piece.size for piece in pieces) // max_ranges)
+        group_bytes = max(bytes_each, 2 * sum(piece.size for piece in pieces) // max_ranges)
         if len(grouped(pieces, group_bytes)) < 2:
             return []
         storage.sweep(options.folder)

@@ -14,10 +14,9 @@ from pipeline.kinds.table.examples import RowExamples
 from pipeline.plan.example_kind import Conflict, ExampleKind, FittingValues, ListerClass
 from pipeline.plan.examples import Examples
 from pipeline.plan.range_plan import RangePlan
-from pipeline.records import example
 from pipeline.records.format import RecordFormat
 from pipeline.snapshot.raw_example import RawExample
-from pipeline.tables.read import feature_kinds, read_row, text_of
+from pipeline.tables.read import feature_kinds, read_row, text_in, text_of
 from pipeline.tables.schema import Schema
 
 if TYPE_CHECKING:
@@ -61,16 +60,15 @@ class RowKind(ExampleKind):
 
     def split_unit(self, snapshot: "Snapshot") -> str:
         """Return the rows with one value of the column that decides the split."""
-        from pipeline.kinds.table.split_values import split_column
+        from pipeline.kinds.table.facts import split_unit
 
-        column = split_column(Schema.from_json(snapshot.table))
-        return f"rows with one value of {column.name!r} ({column.role}_column)" if column else "equal rows"
+        return split_unit(Schema.from_json(snapshot.table))
 
     def quality(self, snapshot: "Snapshot", order: "Order") -> dict[str, Any]:
         """Return how many values decide the split, and what they make of its shares."""
-        from pipeline.kinds.table.split_values import split_facts
+        from pipeline.kinds.table.facts import table_quality
 
-        return {"split_values": split_facts(Schema.from_json(snapshot.table), order)}
+        return table_quality(Schema.from_json(snapshot.table), order)
 
     def fitting_values(self, facts: Mapping[str, Any]) -> Mapping[str, FittingValues]:
         """Return what rows, or a regression, cannot do without."""
@@ -106,8 +104,7 @@ class RowKind(ExampleKind):
         if column is None:
             return ""
         try:
-            [value] = example.decode(record)[column.name]
-            return text_of(value, column)
+            return text_in(record, column)
         except (ValueError, KeyError):
             return ""
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from pipeline.dataset.manifest import Dataset
 from pipeline.gate.duplicates import MAX_NAMES
+from pipeline.kinds.table.split_values import split_column, split_facts
 from pipeline.plan.order import Order
 from pipeline.records.example import decode
 from pipeline.records.frames import data_of
@@ -149,3 +150,14 @@ def _new_values(after: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[st
     if not new:
         return None
     return {"fraction": sum(counts[text] for text in new) / sum(counts.values()), "values": new[:MAX_NAMES]}
+
+
+def split_unit(schema: Schema) -> str:
+    """Return which rows are always in the same split, in words."""
+    column = split_column(schema)
+    return f"rows with one value of {column.name!r} ({column.role}_column)" if column else "equal rows"
+
+
+def table_quality(schema: Schema, order: Order) -> dict[str, Any]:
+    """Return how many values decide the split, and what they make of its shares."""
+    return {"split_values": split_facts(schema, order)}
