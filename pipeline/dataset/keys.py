@@ -10,8 +10,8 @@ from pipeline.dataset.shard_lists import Shard
 from pipeline.dataset.unreadable import read_record
 from pipeline.errors import DatasetError
 from pipeline.records import example, tfrecord
+from pipeline.records.format import text_bytes
 from pipeline.records.record_index import offsets_of
-from pipeline.sources.key_range import bytes_of
 from pipeline.storage import Place
 from pipeline.system.progress import progress
 
@@ -43,7 +43,7 @@ def find_images(folder: Place, dataset: Dataset, keys: Sequence[str]) -> list[Fo
     """
     require_shards(folder, dataset)
     feature = dataset.records.keys.filename
-    names = {bytes_of(key): key for key in keys}
+    names = {text_bytes(key): key for key in keys}
     found: dict[str, FoundImage] = {}
     shards = [(split, shard) for split, of_split in dataset.splits.items() for shard in of_split.shards]
     with progress("search", len(shards), "shards") as advance:

@@ -15,7 +15,6 @@ from PIL import Image
 from pipeline.images.examine import UsableImage
 from pipeline.records import example
 from pipeline.records.tfrecord import GZIP_SUFFIX
-from pipeline.sources.key_range import bytes_of
 
 CACHE_ENTRIES = 4096
 """At most this many encoded parts of records of each kind are cached."""
@@ -162,10 +161,10 @@ class ImageEncoder:
             # Readers decode three channels, even if a gray image is stored with one.
             keys.channels: 3,
             keys.label: [self._ids[label] for label in labels],
-            keys.text: [bytes_of(self._texts.get(label, label)) for label in labels],
+            keys.text: [text_bytes(self._texts.get(label, label)) for label in labels],
         }
         if self._form.synsets:
-            features[keys.synset] = [bytes_of(label) for label in labels]
+            features[keys.synset] = [text_bytes(label) for label in labels]
         return example.encode_entries(features)
 
     def _boxes(self, image: UsableImage, labels: tuple[str, ...]) -> bytes:
@@ -180,7 +179,7 @@ class ImageEncoder:
                 keys.xmax: [float(box.xmax) for box in boxes],
                 keys.ymax: [float(box.ymax) for box in boxes],
                 keys.box_label: [self._ids[label] for label in of_boxes],
-                keys.box_text: [bytes_of(self._texts.get(label, label)) for label in of_boxes],
+                keys.box_text: [text_bytes(self._texts.get(label, label)) for label in of_boxes],
             }
         )
 
@@ -226,3 +225,8 @@ def as_file(image: RecordedImage) -> bytes:
     buffer = io.BytesIO()
     Image.frombytes("RGB", (image.width, image.height), image.encoded).save(buffer, "PNG", compress_level=1)
     return buffer.getvalue()
+
+
+def text_bytes(text: str) -> bytes:
+    """Return a name as the bytes that the file system uses, which may not be UTF-8."""
+    return text.encode("utf-8", "surrogateescape")

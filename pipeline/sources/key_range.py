@@ -115,10 +115,7 @@ def ranges_between(boundaries: Sequence[str]) -> list[KeyRange]:
 
 
 def bytes_of(key: str) -> bytes:
-    """Return the bytes of a key, or of a label made from a folder's name. They may not be UTF-8.
-
-    They are those of the file system or bucket. They decide the position of a key, and records store them.
-    """
+    """Return the bytes of a key, which decide its position: those of the file system or bucket, maybe no UTF-8."""
     return key.encode("utf-8", "surrogateescape")
 
 
