@@ -171,7 +171,7 @@ def require_source(place: Place) -> None:
 class _ManyPlaces:
     """Decides about many places. Only the folder of a local file is resolved, once, unless the file is a link.
 
-    A symbolic link that somebody changes between this check and the use of the file is not noticed.
+    If somebody changes a symbolic link after this check, before the file is used, nothing notices it.
     """
 
     def __init__(self, *allowed: AllowedPlaces) -> None:

@@ -19,7 +19,8 @@ from pipeline.snapshot.raw_example import RawExample
 from pipeline.system.progress import progress
 
 MAX_NAMED = 50
-"""So many groups are named by a row, so many leaks, and so many contradictions. The dataset card shows as many."""
+"""One row names each of the first groups: this many, and as many leaks and contradictions. The dataset card shows them.
+"""
 
 
 def equal_rows(

@@ -66,7 +66,7 @@ def slices_by_part(parts: Sequence[Part], rows: NDArray[np.void]) -> Iterator[tu
 
 
 def _bounds(part: Part, count: int, rule: SplitRule, begins: NDArray[np.uint64]) -> list[int]:
-    """Return where each range begins in the contents of a part, and where the last one ends."""
+    """Return the position in the contents of a part at which each range begins, and the end of the last range."""
     if not len(begins):
         return [0, count]
     contents = read_contents(part, rule, 0, count)["content"].copy()

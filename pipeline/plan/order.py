@@ -199,7 +199,7 @@ class Order:
 
 
 def _sorted_parts(parts: Sequence[Part], rule: SplitRule) -> Iterator[SortedPart]:
-    """Yield the descriptions of parts. Those that are not sorted yet are sorted."""
+    """Yield the description of each part. A part that is not sorted yet is sorted first."""
     copies = copies_in_earlier_parts(parts, rule) if rule.numbers_copies else (NO_EARLIER for _ in parts)
     pairs = zip(parts, copies, strict=True)
     loaded = ordered_map(

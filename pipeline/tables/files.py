@@ -224,7 +224,7 @@ def delimiter_of_text(lines: Iterable[str]) -> str | None:
 def _first_lines_of_rows(place: Place) -> list[str]:
     """Return the first two lines of a `.txt` file. Empty if they are not rows. A compressed file has no lines here."""
     begin = _first_bytes(place)
-    if compression_of(begin):  # Nobody compresses a README.
+    if compression_of(begin):  # It is data, because nobody compresses a README.
         return [""]
     lines = list(islice(io.StringIO(begin.decode("latin-1")), 2))
     return lines if delimiter_of_text(lines) else []
