@@ -5,12 +5,13 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from threading import Lock
 
 from pipeline.errors import BadInput, EngineError, TenfoldError, error_from_json, error_to_json
+from pipeline.system.environment import environment_with
 
 MAX_RETRIES = 2
 """A call is repeated this many times after an error that may pass."""
@@ -85,16 +86,9 @@ class Task:
                 raise reported(error) from error
 
 
-@contextmanager
-def default_environment(environment: Mapping[str, str]) -> Iterator[None]:
+def default_environment(environment: Mapping[str, str]) -> AbstractContextManager[None]:
     """Set variables that are not set. Afterwards, remove them: the next task in this process may have others."""
-    missing = {name: value for name, value in environment.items() if name not in os.environ}
-    os.environ.update(missing)
-    try:
-        yield
-    finally:
-        for name in missing:
-            os.environ.pop(name, None)
+    return environment_with({name: value for name, value in environment.items() if name not in os.environ})
 
 
 def error_of_cluster(error: Exception) -> TenfoldError:
