@@ -94,9 +94,7 @@ def require_all(snapshot: Snapshot, totals: Totals) -> None:
         )
 
 
-def require_examples(
-    snapshot: Snapshot, totals: Totals, rejected: Iterable[Mapping[str, str]], partition: str
-) -> None:
+def require_examples(snapshot: Snapshot, totals: Totals, rejected: Iterable[Mapping[str, str]], partition: str) -> None:
     """Raise SourceError if no example of a split that must have some was written. It says why most were not.
 
     These are training and validation, and test if examples were planned for it. A date may lack test examples, with a

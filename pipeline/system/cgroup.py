@@ -165,3 +165,4 @@ def _memory_v2(base: Path, path: str) -> _Memory:
 
 def _memory_v1(base: Path, path: str) -> _Memory:
     limit, use = (base / "memory" / path / f"memory.{name}_in_bytes" for name in ("limit", "usage"))
+    return _Memory(limit, use, "total_")

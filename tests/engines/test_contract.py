@@ -14,7 +14,6 @@ from tests.engines.calls import HERE, PLACES, Call
 from tests.engines.cases import COUNT
 
 
-
 def engines(but: str = "") -> list[Any]:
     return [pytest.param(name, marks=[] if name == HERE else [pytest.mark.long]) for name in ENGINES if name != but]
 

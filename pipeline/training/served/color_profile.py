@@ -23,9 +23,7 @@ _NEEDS_TABLES = "an image has a color profile of tables, such as one for CMYK, w
 _CONVERT = "convert the image to sRGB"
 
 
-def to_srgb(
-    image: tf.Tensor, profile: tf.Tensor, channels: tf.Tensor, refuse_unless: RefuseUnless
-) -> tf.Tensor:
+def to_srgb(image: tf.Tensor, profile: tf.Tensor, channels: tf.Tensor, refuse_unless: RefuseUnless) -> tf.Tensor:
     """Return an image (uint8, height x width x 3) in sRGB.
 
     If the profile counts as sRGB, is broken, or does not fit the image, the levels stay as they are.
@@ -43,9 +41,7 @@ def to_srgb(
     )
 
 
-def _converted(
-    image: tf.Tensor, profile: tf.Tensor, channels: tf.Tensor, refuse_unless: RefuseUnless
-) -> tf.Tensor:
+def _converted(image: tf.Tensor, profile: tf.Tensor, channels: tf.Tensor, refuse_unless: RefuseUnless) -> tf.Tensor:
     space, connection = part(profile, 16, 4), part(profile, 20, 4)
     count = tf.clip_by_value(numbers(profile, 128, tf.int32, 1)[0], 0, (tf.strings.length(profile) - 132) // 12)
     # Name, offset and size of each tag.
