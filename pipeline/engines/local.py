@@ -15,8 +15,6 @@ from pipeline.system.process import start_worker
 from pipeline.system.resources import available_memory, usable_cores
 from pipeline.system.wording import counted
 
-PROCESS_BYTES = 600_000_000
-"""Memory that is set aside for each process."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
 """Environment of the processes. Otherwise, each starts a thread of Arrow and of NumPy's OpenBLAS for each core."""
 _log = logging.getLogger(__name__)
@@ -27,7 +25,7 @@ def outcomes(task: Task, places: Sequence[str], at_most: int | None = None) -> G
 
     If a process is killed, the calls that are left shall be made with half as many processes.
     """
-    processes = min(processes_for(len(places)), at_most or len(places))
+    processes = min(processes_for(len(places), task.memory), at_most or len(places))
     # Spawned, because a fork of a process with threads may hang.
     context = multiprocessing.get_context("spawn")
     calls: list[Future[Outcome]] = []
@@ -57,17 +55,17 @@ def outcomes(task: Task, places: Sequence[str], at_most: int | None = None) -> G
             raise
 
 
-def processes_for(calls: int) -> int:
-    """Return how many processes make a number of calls: at least one, and no more than cores or memory allow."""
+def processes_for(calls: int, memory: int) -> int:
+    """Return how many processes make a number of calls if each takes some bytes of memory: at least one."""
     wanted = min(usable_cores(), calls)
     free = available_memory()
-    processes = max(1, min(wanted, free // PROCESS_BYTES))
+    processes = max(1, min(wanted, free // memory))
     if processes < wanted:
         _log.info(
             "%s instead of %d, because %.1f GB of memory are free, and each may take %.1f GB",
             counted(processes, "worker process", "worker processes"),
             wanted,
             free / 1e9,
-            PROCESS_BYTES / 1e9,
+            memory / 1e9,
         )
     return processes

@@ -52,10 +52,14 @@ class Task:
     Attributes:
         function: Gets a place, and returns how many units it has finished, such as images.
         environment: Variables for the calls on a cluster. If one of them is set on the other machine, that value holds.
+        memory: About how many bytes a process takes that makes such calls. A cluster has settings of its own for that.
+            The default is for shards, with room to spare: a process that writes them takes 50 to 100 MB. A single image
+            of 50 megapixels can take 700 MB.
     """
 
     function: Callable[[str], int]
     environment: Mapping[str, str]
+    memory: int = 200_000_000
 
     def call(self, place: str) -> Outcome:
         """Call the function, and repeat the call after an error that may pass."""

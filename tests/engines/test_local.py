@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from pipeline.engines import local
-from pipeline.engines.local import PROCESS_BYTES, processes_for
+from pipeline.engines.local import processes_for
 from tests.engines.calls import HERE, PLACES, Call
 from tests.engines.cases import COUNT
 from tests.simulated_cores import SimulatedCores
 
 PROCESSES = {
-    # cores, free memory in processes, calls -> processes
-    "a core each": (2, 100, 1000, 2),
-    "few calls": (256, 100, 3, 3),
-    "little memory": (256, 16.9, 1000, 16),
-    "no memory": (256, 0, 1000, 1),
+    # cores, free bytes, calls -> processes of 100 bytes
+    "a core each": (2, 10_000, 1000, 2),
+    "few calls": (256, 10_000, 3, 3),
+    "little memory": (256, 1_699, 1000, 16),
+    "no memory": (256, 99, 1000, 1),
 }
 
 
@@ -33,8 +33,8 @@ def simulate_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_as_many_processes_as_cores_and_memory_allow(name: str, monkeypatch: pytest.MonkeyPatch):
     cores, free, calls, processes = PROCESSES[name]
     monkeypatch.setattr(local, "usable_cores", lambda: cores)
-    monkeypatch.setattr(local, "available_memory", lambda: int(free * PROCESS_BYTES))
-    assert processes_for(calls) == processes
+    monkeypatch.setattr(local, "available_memory", lambda: free)
+    assert processes_for(calls, 100) == processes
 
 
 def test_a_process_has_few_threads_on_any_number_of_cores(
