@@ -112,7 +112,7 @@ def require_examples(snapshot: Snapshot, totals: Totals, rejected: Iterable[Mapp
         )
         if split == TEST and partition != LATEST:
             # A window of many dates has the test examples of the others.
-            _log.warning("%s. So the date %s has no test split", has_none, partition)
+            _log.warning("%s. So validation %s judge a training on %s alone", has_none, kind.nouns, partition)
             continue
         are_all_rejected = split == TEST or totals.rejected == snapshot.listed
         advice = "repair or replace them" if are_all_rejected else f"add {kind.nouns} or set validation_fraction"

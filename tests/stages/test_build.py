@@ -201,7 +201,10 @@ def test_a_date_may_have_no_usable_test_image(
     damaged = Path(build(changed(settings, data_date="2026-11-27"))["dataset"])
     assert load(damaged).judged_split == "validation"
     assert verify(damaged) == {"ok": True, "records": 16, "problems": []}
-    assert re.search("no usable test image .* 1 of 17 images .* So the date 2026-11-27 has no test split", caplog.text)
+    assert re.search(
+        "no usable test image .* 1 of 17 images .* So validation images judge a training on 2026-11-27 alone",
+        caplog.text,
+    )
     with pytest.raises(DatasetError, match=r"no usable test images in 1 partition of .*: all were rejected"):
         newest_dataset(changed(settings, window=1))
     path.write_bytes(image)
