@@ -23,10 +23,12 @@ from pipeline.storage import Place
 from pipeline.tables.extract import list_rows, save_listed
 from pipeline.tables.infer import Inference, require_classes, require_columns
 from pipeline.tables.options import table_options
+from pipeline.tables.selection import Chooser, Selection
 from pipeline.tables.source import RawBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType, StructType
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -39,7 +41,7 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
 
     Raises:
         SourceError: If a type is not supported, there is no row that can be used, or the rows change meanwhile.
-        SettingsError: If a setting names a column that the DataFrame does not have.
+        SettingsError: If a setting names a column that the DataFrame does not have, or leaves none to learn from.
     """
     options = table_options(settings)
     names = frame.columns
@@ -47,7 +49,8 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
         raise SourceError("the DataFrame has a column without a name: name it")
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise SourceError(f"the DataFrame has two columns {twice!r}: rename one")
-    require_columns(options.columns, names)
+    frame, left_out = _selected(frame, options.selection)
+    require_columns(options.columns, frame.columns)
     started_ns = time.time_ns()
     storage.sweep(options.folder)
     total = Inference(options.columns)
@@ -55,7 +58,7 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
     def infer(batches: Batches) -> bytes:
         inference = Inference(options.columns)
         for batch in batches:
-            inference.add(RawBatch(batch, []))
+            inference.add(RawBatch(batch, [], left_out=left_out))
         return pickle.dumps(inference)
 
     for state in _of_partitions(frame, infer):
@@ -75,6 +78,40 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
     made = _of_partitions(frame, partial(_allowed, listed, allowlists(settings), options.folder))
     listings = [listing_from(json.loads(content)) for content in made]
     return save_listed(options, schema, started_ns, [each for each in listings if each.listed])
+
+
+def _selected(frame: "DataFrame", selection: Selection) -> tuple["DataFrame", dict[str, str]]:
+    """Return the selected columns of a DataFrame, and the types of those that are left out. No row is computed."""
+    leaves = list(_leaves(frame.schema))
+    chooser = Chooser(selection)
+    chooser.choose(pa.schema([(".".join(path), _arrow_type(kind)) for path, kind in leaves]), "the DataFrame")
+    chosen = set(chooser.names)
+    columns = [
+        frame[".".join(f"`{part.replace('`', '``')}`" for part in path)].alias(name)
+        for path, _ in leaves
+        if (name := ".".join(path)) in chosen
+    ]
+    return frame.select(columns), dict(chooser.left_out)
+
+
+def _leaves(struct: "StructType", parents: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], "DataType"]]:
+    """Yield the path and the type of each column. The fields of a struct are columns."""
+    for field in struct.fields:
+        path = (*parents, field.name)
+        if field.dataType.typeName() == "struct" and field.dataType.fields:
+            yield from _leaves(field.dataType, path)
+        else:
+            yield path, field.dataType
+
+
+def _arrow_type(kind: "DataType") -> pa.DataType:
+    from pyspark.errors import PySparkTypeError
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    try:
+        return to_arrow_type(kind)
+    except PySparkTypeError:  # Arrow has no such type, so it is left out.
+        return pa.opaque(pa.null(), kind.simpleString(), "spark")
 
 
 def _allowed(
