@@ -96,21 +96,23 @@ def _selected(frame: "DataFrame", selection: Selection) -> tuple["DataFrame", di
 
 def _leaves(struct: "StructType", parents: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], "DataType"]]:
     """Yield the path and the type of each column. The fields of a struct are columns."""
+    from pyspark.sql.types import StructType
+
     for field in struct.fields:
         path = (*parents, field.name)
-        if field.dataType.typeName() == "struct" and field.dataType.fields:
+        if isinstance(field.dataType, StructType) and field.dataType.fields:
             yield from _leaves(field.dataType, path)
         else:
             yield path, field.dataType
 
 
 def _arrow_type(kind: "DataType") -> pa.DataType:
-    from pyspark.errors import PySparkTypeError
+    from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_type
 
     try:
         return to_arrow_type(kind)
-    except PySparkTypeError:  # Arrow has no such type, so it is left out.
+    except PySparkException:  # Arrow has no such type, so it is left out.
         return pa.opaque(pa.null(), kind.simpleString(), "spark")
 
 
