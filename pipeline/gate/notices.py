@@ -86,9 +86,11 @@ def _left_out(types: Mapping[str, str]) -> str:
     if not types:
         return ""
     shown = first_of((f"{name!r} ({shortened(kind, MAX_TYPE)})" for name, kind in types.items()), MAX_COLUMNS)
+    is_one = len(types) == 1
     return (
-        f"{counted(len(types), 'column')} left out, because Tenfold does not read this type: {shown}. To use them, write "
-        "their parts as columns of their own (text, numbers, dates, times, or lists of these)"
+        f"{counted(len(types), 'column')} {'is' if is_one else 'are'} left out, because "
+        f"{'the type is' if is_one else 'the types are'} not supported: {shown}. To use such a column, write its parts as "
+        "columns of their own (text, numbers, dates, times, or lists of these)"
     )
 
 

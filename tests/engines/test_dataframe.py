@@ -74,7 +74,7 @@ def test_the_columns_of_a_dataframe_are_selected_as_those_of_a_file(tmp_path: Pa
     assert [column["name"] for column in other.table["columns"]] == names
     assert other.table == one.table
     assert list(other.quality["columns_left_out"]) == list(one.quality["columns_left_out"]) == ["m"]
-    assert "1 column left out, because Tenfold does not read this type: 'm' (map<string, int64" in done.stderr
+    assert "1 column is left out, because the type is not supported: 'm' (map<string, int64" in done.stderr
     refused = of_dataframe(tmp_path / "t.parquet", 3, workspace=str(tmp_path / "w"), **{**values, "columns": "m"})
     assert "the column 'm' of the DataFrame holds map<string, int64" in refused.stderr
     assert "but columns selects it" in refused.stderr

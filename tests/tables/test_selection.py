@@ -289,10 +289,10 @@ def test_a_column_of_a_type_that_is_not_supported_is_left_out_and_named(
     kinds = dataset.quality["columns_left_out"]
     assert list(kinds) == ["m", "at", "of_lists"]
     assert kinds["at"] == "time64[us]"
-    sentence = "3 columns left out, because Tenfold does not read this type: 'm' (map<string, int64>), 'at' (time64[us])"
+    sentence = "3 columns are left out, because the types are not supported: 'm' (map<string, int64>), 'at' (time64[us])"
     assert sentence in caplog.text
     card = (Path(build(settings(table))["dataset"]) / "card.html").read_text()
-    assert "3 columns left out, because Tenfold does not read this type" in card
+    assert "3 columns are left out, because the types are not supported" in card
     assert dataset_of(settings(table, drop_columns="m,at,of*", workspace=str(tmp_path / "w"))).version == dataset.version
 
 
@@ -341,7 +341,7 @@ def test_a_lot_of_columns_that_are_left_out_are_counted():
     from pipeline.gate.notices import notices
 
     [found] = notices({"unit": "row", "columns_left_out": {f"c{number}": "time64[us]" for number in range(23)}})
-    assert found.startswith("23 columns left out")
+    assert found.startswith("23 columns are left out")
     assert "'c19' (time64[us]) and 3 more" in found
 
 
