@@ -183,7 +183,9 @@ def read_table(
         FileSystemError: The file system failed. A later attempt may work.
     """
     if not is_divisible(files):
-        facts = dict(zip(files, facts_of_files(keys_of(files, place), split_column), strict=True))
+        facts = dict(
+            zip(files, facts_of_files(keys_of(files, place), split_column, selection.includes), strict=True)
+        )
         chooser = Chooser(selection)
         choose = partial(chooser.choose, place=shown_files(files), of_folders=tuple(facts[files[0]].values))
         if is_of_records(files):
@@ -240,7 +242,7 @@ class TableReader:
         self._files, self._encoding = {str(file): file for file in files}, encoding
         keys = keys_of(files, place)
         self._keys = dict(zip(map(str, files), keys, strict=True))
-        self._facts = dict(zip(map(str, files), facts_of_files(keys, split_column), strict=True))
+        self._facts = dict(zip(map(str, files), facts_of_files(keys, split_column, selection.includes), strict=True))
         self._chooser = Chooser(selection, self._names_of_others)
         self._rows = 0
         self._rejection: RejectedRow | None = None
@@ -260,12 +262,11 @@ class TableReader:
 
     def read(self, piece: FilePiece) -> Iterator[RawBatch]:
         """Yield the rows of a piece."""
-        facts = self._facts[piece.file]
         for raw in self._batches(piece):
             if raw.rows:  # Not the batch of `_without_rows`, which has all columns.
                 self._rows += raw.batch.num_rows
                 self._rejection = self._rejection or next(iter(raw.rejected), None)
-                yield _finished(raw, facts, self._chooser)
+                yield _finished(raw, self._facts[piece.file], self._chooser)
 
     def _batches(self, piece: FilePiece) -> Generator[RawBatch, None, None]:
         """Yield the rows of a piece, and before them a batch without rows."""

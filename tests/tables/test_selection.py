@@ -230,6 +230,18 @@ def test_columns_of_folders_are_selected_like_others(suffix: str, settings: Call
         list_all(settings(tmp_path / "t", columns="continent"))
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_only_some_folders_may_state_a_column_that_is_left_out(
+    suffix: str, settings: Callable[..., Settings], tmp_path: Path
+):
+    write_table(tmp_path / f"t/a{suffix}", made(20))
+    write_table(tmp_path / f"t/country=de/a{suffix}", made(20))
+    with pytest.raises(SourceError, match="has a column 'country', .* or leave the column out with drop_columns"):
+        list_all(settings(tmp_path / "t"))
+    for values in ({"drop_columns": "country"}, {"columns": "a,b,b.1,key"}):
+        assert names_of(settings(tmp_path / "t", **values)) == ["a", "b", "b.1", "key", "y"]
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow"])
 def test_files_may_differ_in_columns_that_are_not_selected(
     suffix: str, settings: Callable[..., Settings], tmp_path: Path
