@@ -187,7 +187,8 @@ def read_table(
             zip(files, facts_of_files(keys_of(files, place), split_column, selection.includes), strict=True)
         )
         chooser = Chooser(selection)
-        choose = partial(chooser.choose, place=shown_files(files), of_folders=tuple(facts[files[0]].values))
+        of_folders = list(dict.fromkeys(name for each in facts.values() for name in each.values))
+        choose = partial(chooser.choose, place=shown_files(files), of_folders=of_folders)
         if is_of_records(files):
             read = read_batches(files, _opened_records, MAX_BATCH_ROWS, selection, choose)
         else:
@@ -271,7 +272,7 @@ class TableReader:
     def _batches(self, piece: FilePiece) -> Generator[RawBatch, None, None]:
         """Yield the rows of a piece, and before them a batch without rows."""
         place = self.place_of(piece)
-        choose = partial(self._chooser.choose, place=place, of_folders=tuple(self._facts[piece.file].values))
+        choose = partial(self._chooser.choose, place=place, of_folders=list(self._facts[piece.file].values))
         read_csv: _Read = partial(_read_csv, key=self._keys[piece.file], encoding=self._encoding)
         read = _READERS.get(format_of(place.name), read_csv)
         # A CSV file is read several times, but a bucket should send it only once.
