@@ -35,9 +35,9 @@ def names_in(text: str) -> tuple[str, ...]:
 class _Entries:
     """Names, and patterns such as `geo.*`."""
 
-    def __init__(self, entries: Sequence[str]) -> None:
+    def __init__(self, entries: Sequence[str], *, are_names: bool = False) -> None:
         self._names = frozenset(entries)
-        patterns = [translate(entry) for entry in entries if _WILDCARD.search(entry)]
+        patterns = [translate(entry) for entry in entries if not are_names and _WILDCARD.search(entry)]
         self._patterns = re.compile("|".join(patterns)) if patterns else None
 
     def match(self, name: str) -> bool:
@@ -126,7 +126,7 @@ class Selection:
 
     @cached_property
     def _columns(self) -> _Entries:
-        return _Entries(self.columns)
+        return _Entries(self.columns, are_names=not self.must_match)
 
     @cached_property
     def _dropped(self) -> _Entries:
@@ -190,9 +190,10 @@ class Chooser:
             for name in self.names:
                 if name in kinds and not value_type_of(kinds[name]):
                     raise self._unread(name, kinds[name], place)
+        if read := [name for name in self.names if name in kinds]:
+            return read
         # Without a column, nobody would know how many rows the file has.
-        supported = [name for name, kind in kinds.items() if value_type_of(kind)]
-        return [name for name in self.names if name in kinds] or supported[:1]
+        return [name for name, kind in kinds.items() if value_type_of(kind)][:1]
 
     def _unread(self, name: str, kind: pa.DataType, place: Any) -> SourceError:
         """Return the error about a type that Tenfold does not read."""
