@@ -260,8 +260,8 @@ class _SettingsBeforeGate(BaseModel):
         "",
         title="Columns to leave out",
         examples=["internal_*,comment"],
-        description="In a table: names or patterns of columns that are not read, in the same form. A pattern never leaves "
-        "out a column that another setting names.",
+        description="In a table: names or patterns of columns that are not read, in the same form. A pattern never "
+        "leaves out a column that another setting names.",
     )
 
     table_task: Annotated[

@@ -89,8 +89,8 @@ def _left_out(types: Mapping[str, str]) -> str:
     is_one = len(types) == 1
     return (
         f"{counted(len(types), 'column')} {'is' if is_one else 'are'} left out, because "
-        f"{'the type is' if is_one else 'the types are'} not supported: {shown}. To use such a column, write its parts as "
-        "columns of their own (text, numbers, dates, times, or lists of these)"
+        f"{'the type is' if is_one else 'the types are'} not supported: {shown}. To use such a column, write its parts "
+        "as columns of their own (text, numbers, dates, times, or lists of these)"
     )
 
 

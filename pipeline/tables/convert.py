@@ -80,8 +80,8 @@ def converted(batch: pa.RecordBatch, schema: Schema) -> Converted:
         position = positions.get(column.name)
         if position is None:
             raise SourceError(
-                f"the table has no column {column.name!r}, which is in its schema: add the column, or build the dataset "
-                "again"
+                f"the table has no column {column.name!r}, which is in its schema: add the column, or build the "
+                "dataset again"
             )
         # The first reason of a row is the one to report.
         array, reasons = _convert(batch.column(position), column)

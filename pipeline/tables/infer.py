@@ -18,6 +18,7 @@ from pyarrow import compute
 from pipeline.errors import SettingsError, SourceError
 from pipeline.system.wording import first_of
 from pipeline.tables.schema import MAX_DISTINCT, NAMED_ROLES, Column, ColumnType, Role, Schema, Task
+from pipeline.tables.selection import no_such_column
 from pipeline.tables.source import RawBatch
 from pipeline.tables.values import (
     DAY_US,
@@ -167,7 +168,7 @@ def require_columns(options: Columns, names: Sequence[str]) -> None:
         if not name:
             continue
         if name not in names:
-            raise SettingsError(f"{role}_column is {name!r}, but the table has no such column. The columns are {shown}")
+            raise no_such_column(f"{role}_column", name, names)
         if name in roles:
             raise SettingsError(
                 f"{role}_column and {roles[name]}_column are both {name!r}: name different columns. The columns are "

@@ -34,7 +34,9 @@ def read_json_lines(
     selection: Selection,
     choose: Callable[[pa.Schema], Collection[str]],
 ) -> Iterator[tuple[Place, pa.RecordBatch]]:
-    """Yield the rows of JSON lines, file by file. If all texts of a column are dates or times, the metadata of its field is TEXT: its type must be inferred.
+    """Yield the rows of JSON lines, file by file.
+
+    If all texts of a column are dates or times, the metadata of its field is TEXT: its type must be inferred.
 
     Args:
         files: The files.
@@ -49,13 +51,14 @@ def read_json_lines(
     """
     found = _survey(files, opened, selection)
     flat = sorted(flat_schema(found), key=lambda field: field.name)
-    names = set(choose(pa.schema(flat)))
-    read = changed(found, lambda name, field: field if name in names else None)
-    parse = json.ParseOptions(explicit_schema=pa.schema(read), unexpected_field_behavior="ignore")
+    # Without a selected column, only the number of rows matters.
+    names = set(filter(selection.includes, choose(pa.schema(flat))))
+    read = pa.schema(changed(found, lambda name, field: field if name in names else None))
+    parse = json.ParseOptions(explicit_schema=read, unexpected_field_behavior="ignore")
     for place in files:
         with opened(place) as stream:
             for table in _tables(stream, parse, selection):
-                for batch in table.cast(parse.explicit_schema).to_batches(max_rows):
+                for batch in (table.cast(read) if read.names else table).to_batches(max_rows):
                     yield place, flat_batch(batch)
 
 
@@ -91,9 +94,7 @@ def _without_times(kind: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_timestamp(kind) else kind
 
 
-def _tables(
-    stream: io.BufferedReader, parse: json.ParseOptions, selection: Selection
-) -> Iterator[pa.Table]:
+def _tables(stream: io.BufferedReader, parse: json.ParseOptions, selection: Selection) -> Iterator[pa.Table]:
     """Yield the lines of a file, many at a time. Raises ValueError if Arrow cannot parse one."""
     rows = 0
     while block := stream.read(_BLOCK):

@@ -91,15 +91,15 @@ class Selection:
         """
         if not self.must_match:
             return
-        for entry in _unmatched(self.columns, names):
-            raise _no_column("columns", entry, names)
+        for entry in self.unmatched(names):
+            raise no_such_column(self.roles.get(entry, "columns"), entry, names)
         features = [name for name in names if name not in self.roles]
         if left := _unmatched(self.dropped, features):
             self._require_no_role(left, names)
             for others in names_of_others():
                 left = _unmatched(left, others)
             if left:
-                raise _no_column("drop_columns", left[0], names)
+                raise no_such_column("drop_columns", left[0], names)
         if (self.columns or self.dropped) and not any(map(self.includes, features)):
             raise SettingsError(
                 "columns and drop_columns leave no column to learn from: select more columns. The columns are "
@@ -136,9 +136,7 @@ class Selection:
 class Chooser:
     """Chooses the columns of a table by the first file, and what is read of each file."""
 
-    def __init__(
-        self, selection: Selection, names_of_others: Callable[[], Iterable[Collection[str]]] = tuple
-    ) -> None:
+    def __init__(self, selection: Selection, names_of_others: Callable[[], Iterable[Collection[str]]] = tuple) -> None:
         """Take the selection, and what `Selection.require_matches` needs."""
         self._selection, self._names_of_others = selection, names_of_others
         self._first: Any = None
@@ -169,9 +167,6 @@ class Chooser:
         if is_first:
             self._selection.require_matches(names, self._names_of_others)
         selected = list(filter(self._selection.includes, names))
-        if not self._selection.roles.keys() <= set(names):
-            # The error about the missing column shows all others.
-            selected = names
         if is_first:
             self._first, self._selected = place, selected
             unread = {name: kinds[name] for name in selected if name in kinds and not value_type_of(kinds[name])}
@@ -180,8 +175,8 @@ class Chooser:
             if index := next(filter(_PANDAS_INDEX.fullmatch, selected), None):
                 # A model could learn from the order of the rows.
                 raise SourceError(
-                    f"{place} has the column {index!r}, the index of pandas: write the table with index=False, or leave "
-                    "the column out with drop_columns"
+                    f"{place} has the column {index!r}, the index of pandas: write the table with index=False, or "
+                    "leave the column out with drop_columns"
                 )
             self.left_out = {name: str(kind) for name, kind in unread.items()}
             self.names = [name for name in selected if name not in unread]
@@ -202,8 +197,9 @@ class Chooser:
         if selection.must_match:
             leave = "name another column, or " if name in selection.roles else "leave it out with drop_columns, or "
         return SourceError(
-            f"the column {name!r} of {place} holds {kind}, which is not supported{setting and f', but {setting} selects it'}"
-            f": {leave}write its parts as columns of their own (text, numbers, dates, times, or lists of these)"
+            f"the column {name!r} of {place} holds {kind}, which is not supported"
+            f"{setting and f', but {setting} selects it'}: {leave}write its parts as columns of their own (text, numbers, "
+            "dates, times, or lists of these)"
         )
 
     def _require_same(self, selected: Sequence[str], place: Any) -> None:
@@ -225,11 +221,13 @@ def _unmatched(entries: Iterable[str], names: Collection[str]) -> list[str]:
     return [entry for entry in left if not (_WILDCARD.search(entry) and any(map(_Entries([entry]).match, names)))]
 
 
-def _no_column(setting: str, entry: str, names: Sequence[str]) -> SettingsError:
+def no_such_column(setting: str, entry: str, names: Sequence[str]) -> SettingsError:
+    """Return the error about a setting that names none of the columns of a table."""
+    verb = "has" if setting in ("columns", "drop_columns") else "is"
     near = first_of(map(repr, _near(entry, names)), MAX_NEAR)
     question = f": did you mean {near}?" if near else "."
     return SettingsError(
-        f"{setting} has {entry!r}, which is no column of the table{question} The columns are "
+        f"{setting} {verb} {entry!r}, but the table has no such column{question} The columns are "
         f"{first_of(map(repr, names), MAX_SHOWN)}"
     )
 

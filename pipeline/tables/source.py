@@ -183,9 +183,7 @@ def read_table(
         FileSystemError: The file system failed. A later attempt may work.
     """
     if not is_divisible(files):
-        facts = dict(
-            zip(files, facts_of_files(keys_of(files, place), split_column, selection.includes), strict=True)
-        )
+        facts = dict(zip(files, facts_of_files(keys_of(files, place), split_column, selection.includes), strict=True))
         chooser = Chooser(selection)
         of_folders = list(dict.fromkeys(name for each in facts.values() for name in each.values))
         choose = partial(chooser.choose, place=shown_files(files), of_folders=of_folders)

@@ -110,11 +110,12 @@ def read_batches(
     for name in names & selection.roles.keys():
         if record := found[name].of_several or found[name].of_steps:
             raise SettingsError(
-                f"{selection.roles[name]} is {name!r}, which holds lists, such as in {record}: write one value for each "
-                "record, or name another column"
+                f"{selection.roles[name]} is {name!r}, which holds lists, such as in {record}: write one value for "
+                "each record, or name another column"
             )
     columns = {name: column for name, column in found.items() if name in names}
-    left_out = found.keys() - names
+    # Without a selected column, one that holds nothing has the number of rows.
+    left_out = found.keys() - set(filter(selection.includes, names))
     for place in files:
         batch = _Batch(columns)
         for record, parsed, length in _parsed(place, opened):

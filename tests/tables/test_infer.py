@@ -375,7 +375,10 @@ def test_files_may_have_types_that_can_be_joined():
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ([pa.array([{"a": 1}])], "the column 'x' holds struct<a: int64>, which is not supported: leave it out with drop"),
+        (
+            [pa.array([{"a": 1}])],
+            "the column 'x' holds struct<a: int64>, which is not supported: leave it out with drop",
+        ),
         ([pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))], "'x' holds map<string, int64.*>, which is not"),
         ([pa.array([[[1]]])], "'x' holds list<.*>, which is not supported"),
         ([pa.array([1], pa.time64("us"))], "'x' holds time64"),

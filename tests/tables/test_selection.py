@@ -1,4 +1,4 @@
-"""Which columns of a table are read: the settings `columns` and `drop_columns`, types, structs, and files that differ."""
+"""Which columns of a table are read: the settings `columns` and `drop_columns`, types, structs, files that differ."""
 
 import json
 import logging
@@ -118,17 +118,26 @@ def test_columns_with_a_role_are_always_read(role: str, settings: Callable[..., 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"columns": "A,b"}, "columns has 'A', which is no column of the table: did you mean 'a'. The columns are 'a'"),
+        (
+            {"columns": "A,b"},
+            "columns has 'A', but the table has no such column: did you mean .a.. The columns are 'a'",
+        ),
         ({"columns": "keys"}, "did you mean 'key'"),
-        ({"columns": "z*"}, "columns has 'z.', which is no column of the table. The columns are 'a', 'b', 'b.1', 'key'"),
-        ({"drop_columns": "kex"}, "drop_columns has 'kex', which is no column of the table: did you mean 'key'"),
+        (
+            {"columns": "z*"},
+            "columns has 'z.', but the table has no such column. The columns are 'a', 'b', 'b.1', 'key'",
+        ),
+        ({"drop_columns": "kex"}, "drop_columns has 'kex', but the table has no such column: did you mean 'key'"),
         ({"drop_columns": "y"}, "drop_columns has 'y', but label_column is 'y': take it out of drop_columns"),
         ({"drop_columns": "a,key", "key_column": "key"}, "drop_columns has 'key', but key_column is 'key'"),
         ({"drop_columns": "y*"}, "drop_columns has 'y.', but label_column is 'y'"),
         ({"columns": "y"}, "columns and drop_columns leave no column to learn from: select more"),
         ({"drop_columns": "*"}, "leave no column to learn from"),
         # The label is sought among all columns, not among the selected ones.
-        ({"columns": "a", "label_column": "z"}, "label_column is 'z', but .* The columns are 'a', 'b', 'b.1', 'key', 'y'"),
+        (
+            {"columns": "a", "label_column": "z"},
+            "label_column is 'z', but .* The columns are 'a', 'b', 'b.1', 'key', 'y'",
+        ),
     ],
 )
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".tfrecord", ".jsonl"])
@@ -157,7 +166,8 @@ def test_a_name_of_a_struct_suggests_its_fields():
 def test_a_version_is_that_of_a_file_with_only_these_columns(
     settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    columns = made(30_000)
+    columns = made(20_000)
+    columns["b.1"] = [text * 20 for text in columns["b.1"]]  # A table of two ranges.
     whole = write_table(tmp_path / "whole.parquet", columns)
     part = write_table(tmp_path / "part.csv", {name: columns[name] for name in ("a", "key", "y")})
     values = {"dataset_name": "t", "key_column": "key"}
@@ -204,7 +214,7 @@ def test_columns_of_csv_that_are_not_selected_are_not_converted(tmp_path: Path):
     """Arrow checks the encoding of the fields that it converts."""
     lines = [b"%d,caf\xe9,%d\n" % (number, number % 2) for number in range(5000)]
     (tmp_path / "t.csv").write_bytes(b"a,b,y\n" + b"1,x,0\n" * 5000 + b"".join(lines))
-    with pytest.raises(SourceError, match="not in its encoding"):
+    with pytest.raises(SourceError, match=r"not in its encoding"):
         list(read_table([tmp_path / "t.csv"]))
     raws = list(read_table([tmp_path / "t.csv"], selection=Selection(dropped=("b",))))
     assert sum(raw.batch.num_rows for raw in raws) == 10_000
@@ -226,7 +236,7 @@ def test_columns_of_folders_are_selected_like_others(suffix: str, settings: Call
     assert names_of(settings(tmp_path / "t", columns="a,country")) == ["a", "y", "country"]
     assert names_of(settings(tmp_path / "t", drop_columns="country,b*,key")) == ["a", "y", "year"]
     assert names_of(settings(tmp_path / "t", columns="year", label_column="country")) == ["country", "year"]
-    with pytest.raises(SettingsError, match="'b.1', 'key', 'y', 'country', 'year'$"):
+    with pytest.raises(SettingsError, match=r"'b.1', 'key', 'y', 'country', 'year'$"):
         list_all(settings(tmp_path / "t", columns="continent"))
 
 
@@ -236,7 +246,7 @@ def test_only_some_folders_may_state_a_column_that_is_left_out(
 ):
     write_table(tmp_path / f"t/a{suffix}", made(20))
     write_table(tmp_path / f"t/country=de/a{suffix}", made(20))
-    with pytest.raises(SourceError, match="has a column 'country', .* or leave the column out with drop_columns"):
+    with pytest.raises(SourceError, match=r"has a column 'country', .* or leave the column out with drop_columns"):
         list_all(settings(tmp_path / "t"))
     for values in ({"drop_columns": "country"}, {"columns": "a,b,b.1,key"}):
         assert names_of(settings(tmp_path / "t", **values)) == ["a", "b", "b.1", "key", "y"]
@@ -250,17 +260,17 @@ def test_files_may_differ_in_columns_that_are_not_selected(
     write_table(tmp_path / f"t/1{suffix}", columns)
     write_table(tmp_path / f"t/2{suffix}", {name: columns[name] for name in ("y", "a")})
     write_table(tmp_path / f"t/3{suffix}", {"new": list(range(20)), **columns})
-    with pytest.raises(SourceError, match=f"2{suffix} has no column 'b', but .*1{suffix} has one: correct the file"):
+    with pytest.raises(SourceError, match=rf"2{suffix} has no column 'b', but .*1{suffix} has one: correct the file"):
         list_all(settings(tmp_path / "t"))
-    with pytest.raises(SourceError, match=f"3{suffix} has a column 'new', but .*1{suffix} has none: .* drop_columns"):
+    with pytest.raises(SourceError, match=rf"3{suffix} has a column 'new', but .*1{suffix} has none: .* drop_columns"):
         list_all(settings(tmp_path / "t", drop_columns="b*,key"))
     for values in ({"columns": "a"}, {"drop_columns": "b*,key,new"}):
         snapshot = load_snapshot(list_all(settings(tmp_path / "t", **values)))
         assert snapshot.listed == 60
         assert [column["name"] for column in snapshot.table["columns"]] == ["a", "y"]
-    with pytest.raises(SettingsError, match="drop_columns has 'newer', which is no column"):
+    with pytest.raises(SettingsError, match=r"drop_columns has 'newer', but the table has no such"):
         list_all(settings(tmp_path / "t", drop_columns="b*,key,newer"))
-    with pytest.raises(SourceError, match=f"1{suffix} has no column 'new', but .*3{suffix} has one"):
+    with pytest.raises(SourceError, match=rf"1{suffix} has no column 'new', but .*3{suffix} has one"):
         list_all(settings(tmp_path / "t", columns="a,new"))
 
 
@@ -269,14 +279,16 @@ def test_a_model_gets_its_own_columns_of_a_table_with_others(tmp_path: Path):
     parquet.write_table(table, tmp_path / "t.parquet")
     [raw] = read_columns(table_files(tmp_path / "t.parquet"), ["geo.lat", "absent"], tmp_path / "t.parquet")
     assert raw.batch.to_pydict() == {"geo.lat": [1]}
-    with pytest.raises(SourceError, match="the column 'extra' of .* holds map<.*>, which is not supported: write its"):
+    with pytest.raises(SourceError, match=r"the column 'extra' of .* holds map<.*>, which is not supported: write its"):
         list(read_columns(table_files(tmp_path / "t.parquet"), ["extra"], tmp_path / "t.parquet"))
 
 
 def test_a_column_that_a_version_dropped_is_a_change(settings: Callable[..., Settings], tmp_path: Path):
     table = write_table(tmp_path / "t.csv", made())
     build(settings(table, columns="a,b"))
-    with pytest.raises(GateError, match=r"'b' is missing. Repair the table, correct columns and drop_columns, or go on"):
+    with pytest.raises(
+        GateError, match=r"'b' is missing. Repair the table, correct columns and drop_columns, or go on"
+    ):
         build(settings(table, columns="a"))
 
 
@@ -301,17 +313,21 @@ def test_a_column_of_a_type_that_is_not_supported_is_left_out_and_named(
     kinds = dataset.quality["columns_left_out"]
     assert list(kinds) == ["m", "at", "of_lists"]
     assert kinds["at"] == "time64[us]"
-    sentence = "3 columns are left out, because the types are not supported: 'm' (map<string, int64>), 'at' (time64[us])"
-    assert sentence in caplog.text
+    assert "3 columns are left out, because the types are not supported: 'm' (map<string, int64" in caplog.text
     card = (Path(build(settings(table))["dataset"]) / "card.html").read_text()
     assert "3 columns are left out, because the types are not supported" in card
-    assert dataset_of(settings(table, drop_columns="m,at,of*", workspace=str(tmp_path / "w"))).version == dataset.version
+    assert (
+        dataset_of(settings(table, drop_columns="m,at,of*", workspace=str(tmp_path / "w"))).version == dataset.version
+    )
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"columns": "a,m"}, "the column 'm' of .* holds map<.*>, which is not supported, but columns selects it: leave"),
+        (
+            {"columns": "a,m"},
+            "the column 'm' of .* holds map<.*>, which is not supported, but columns selects it: leave",
+        ),
         ({"columns": "*"}, "the column 'm' of .* but columns selects it: leave it out with drop_columns, or write its"),
         ({"label_column": "at"}, "the column 'at' .* holds time64.us., .* but label_column selects it: name another"),
         ({"key_column": "m"}, "the column 'm' .* but key_column selects it: name another column, or write its parts"),
@@ -345,7 +361,7 @@ def test_a_column_that_is_left_out_is_not_read(settings: Callable[..., Settings]
 def test_a_type_that_only_a_later_file_has_is_refused(settings: Callable[..., Settings], tmp_path: Path):
     write_table(tmp_path / "t/1.parquet", pa.table({"a": [1], "y": ["n"]}))
     write_table(tmp_path / "t/2.parquet", pa.table({"a": pa.array([1], pa.time64("us")), "y": ["y"]}))
-    with pytest.raises(SourceError, match="the column 'a' of .*2.parquet holds time64.us., .* leave it out with drop"):
+    with pytest.raises(SourceError, match=r"the column 'a' of .*2.parquet holds time64.us., .* leave it out with drop"):
         list_all(settings(tmp_path / "t"))
 
 
@@ -360,26 +376,29 @@ def test_a_lot_of_columns_that_are_left_out_are_counted():
 def test_the_index_of_pandas_can_be_left_out(settings: Callable[..., Settings], tmp_path: Path):
     frame = pd.DataFrame(made(20), index=range(5, 25))
     parquet.write_table(pa.Table.from_pandas(frame[frame.index != 7]), tmp_path / "t.parquet")
-    with pytest.raises(SourceError, match="__index_level_0__.* index=False, or leave the column out with drop_columns"):
+    with pytest.raises(
+        SourceError, match=r"__index_level_0__.* index=False, or leave the column out with drop_columns"
+    ):
         list_all(settings(tmp_path / "t.parquet"))
     assert "a" in names_of(settings(tmp_path / "t.parquet", drop_columns="__index_level_*"))
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
-def test_values_that_cannot_be_stored_are_left_out_by_a_setting(
-    suffix: str, settings: Callable[..., Settings], tmp_path: Path
-):
+def test_values_that_cannot_be_stored_are_left_out_by_a_setting(settings: Callable[..., Settings], tmp_path: Path):
     """Each message that advises to leave a column out names a setting that does so."""
     large = {**made(20), "u": pa.array([2**63] * 20, pa.uint64())}
-    with pytest.raises(SourceError, match="'u' holds uint64 with 20 values that cannot be .* with drop_columns"):
+    with pytest.raises(SourceError, match=r"'u' holds uint64 with 20 values that cannot be .* with drop_columns"):
         list_all(settings(write_table(tmp_path / "t.parquet", pa.table(large))))
     assert "u" not in names_of(settings(tmp_path / "t.parquet", drop_columns="u"))
-    (tmp_path / "t.jsonl").write_text('{"a": 1, "u": 9223372036854775813, "y": "n"}\n' * 20)
-    with pytest.raises(SourceError, match="'u' holds 9223372036854775813, .* or leave it out with drop_columns"):
+    (tmp_path / "t.jsonl").write_text(
+        "".join(f'{{"a": 1, "u": 9223372036854775813, "y": {each % 2}}}\n' for each in range(20))
+    )
+    with pytest.raises(SourceError, match=r"'u' holds 9223372036854775813, .* or leave it out with drop_columns"):
         list_all(settings(tmp_path / "t.jsonl"))
     assert names_of(settings(tmp_path / "t.jsonl", drop_columns="u")) == ["a", "y"]
-    write_file(tmp_path / "t.tfrecord", [example({"a": 1, "image": b"\xff\xd8", "y": "n"})] * 20)
-    with pytest.raises(SourceError, match="'image' in record 1 of .* not text in UTF-8: leave it out with drop_columns"):
+    write_file(tmp_path / "t.tfrecord", [example({"a": 1, "image": b"\xff\xd8", "y": each % 2}) for each in range(20)])
+    with pytest.raises(
+        SourceError, match=r"'image' in record 1 of .* not text in UTF-8: leave it out with drop_columns"
+    ):
         list_all(settings(tmp_path / "t.tfrecord"))
     assert names_of(settings(tmp_path / "t.tfrecord", drop_columns="image")) == ["a", "y"]
 
@@ -388,9 +407,9 @@ def test_types_of_json_lines_may_differ_in_a_column_that_is_not_read(
     settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("pipeline.tables.json_lines._BLOCK", 100)
-    lines = ['{"a": 1, "b": 1, "y": "n"}\n'] * 20 + ['{"a": 1, "b": "x", "y": "n"}\n'] * 20
+    lines = ['{"a": 1, "b": 1, "y": "n"}\n'] * 20 + ['{"a": 1, "b": "x", "y": "y"}\n'] * 20
     (tmp_path / "t.jsonl").write_text("".join(lines))
-    with pytest.raises(SourceError, match="cannot be read as a table"):
+    with pytest.raises(SourceError, match=r"cannot be read as a table"):
         list_all(settings(tmp_path / "t.jsonl"))
     assert names_of(settings(tmp_path / "t.jsonl", drop_columns="b")) == ["a", "y"]
 

@@ -377,7 +377,9 @@ def test_a_record_with_several_labels_or_keys_is_named(role: str, settings: Call
     rows: list[Row] = [{"id": number, "label": number % 2, "x": number} for number in range(40)]
     rows[17] = {**rows[17], "label" if role == "label" else "id": [0, 1]}
     place = write_file(tmp_path / "t.tfrecord", map(example, rows))
-    with pytest.raises(SettingsError, match=f"{role}_column is '.*', which holds lists, such as in record 18 of .*t.tf"):
+    with pytest.raises(
+        SettingsError, match=rf"{role}_column is '.*', which holds lists, such as in record 18 of .*t.tf"
+    ):
         build(settings(place, "w", key_column="id"))
 
 

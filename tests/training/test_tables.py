@@ -743,7 +743,9 @@ def test_only_the_columns_of_the_model_are_read_of_new_rows(classifier: Run, tmp
     table = table.set_column(names.index("since"), "since", table.column("since").cast(pa.timestamp("us")))
     parquet.write_table(table, tmp_path / "own.parquet")
     maps = pa.array([[("key", 1)]] * 30, pa.map_(pa.string(), pa.int64()))
-    missing = pa.table({name: pa.nulls(30, kind) for name, kind in zip(table.column_names, table.schema.types, strict=True)})
+    missing = pa.table(
+        {name: pa.nulls(30, kind) for name, kind in zip(table.column_names, table.schema.types, strict=True)}
+    )
     parquet.write_table(table.add_column(0, "extra", maps), tmp_path / "more.parquet")
     expected = predict(classifier.folder, [tmp_path / "own.parquet"])
     answers = predict(classifier.folder, [tmp_path / "more.parquet"])
