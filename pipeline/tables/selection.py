@@ -198,8 +198,8 @@ class Chooser:
             leave = "name another column, or " if name in selection.roles else "leave it out with drop_columns, or "
         return SourceError(
             f"the column {name!r} of {place} holds {kind}, which is not supported"
-            f"{setting and f', but {setting} selects it'}: {leave}write its parts as columns of their own (text, numbers, "
-            "dates, times, or lists of these)"
+            f"{setting and f', but {setting} selects it'}: {leave}write its parts as columns of their own (text, "
+            "numbers, dates, times, or lists of these)"
         )
 
     def _require_same(self, selected: Sequence[str], place: Any) -> None:

@@ -403,16 +403,12 @@ def _read_arrow(file: Path, place: Place, _: FilePiece, choose: _Choose) -> Iter
         if begin.startswith(_FEATHER_1_MAGIC):
             raise ValueError("its format is version 1 of Feather: write it with version 2, or as Parquet")
         is_stream = begin != _ARROW_MAGIC
-        opened = ipc.open_stream if is_stream else ipc.open_file
-        schema = opened(stream).schema
-        yield _without_rows(flat_schema(schema).names)
-        names = choose(flat_schema(schema))
-        stream.seek(0)
-        # The columns that are left out are not even decompressed.
-        fields = {field for name in names for field in paths_to(name)}
-        included = [number for number, field in enumerate(schema) if field.name in fields]
-        with opened(stream, options=ipc.IpcReadOptions(included_fields=included)) as reader:
+        with (ipc.open_stream if is_stream else ipc.open_file)(stream) as reader:
+            schema = flat_schema(reader.schema)
+            yield _without_rows(schema.names)
+            names = choose(schema)
             batches = reader if is_stream else map(reader.get_batch, range(reader.num_record_batches))
+            # With `included_fields`, Arrow would copy the columns of a whole batch.
             for batch in (flat_batch(each).select(names) for each in batches):
                 _require_utf8(batch, place)
                 for start in range(0, batch.num_rows, MAX_BATCH_ROWS):
