@@ -59,4 +59,4 @@ def _parts(array: pa.Array) -> Iterator[pa.Array]:
 
 
 def _has_fields(kind: pa.DataType) -> bool:
-    return pa.types.is_struct(kind) and kind.num_fields > 0
+    return bool(pa.types.is_struct(kind) and kind.num_fields)
