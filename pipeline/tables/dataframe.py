@@ -49,16 +49,20 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
         raise SourceError("the DataFrame has a column without a name: name it")
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise SourceError(f"the DataFrame has two columns {twice!r}: rename one")
-    frame, left_out = _selected(frame, options.selection)
-    require_columns(options.columns, frame.columns)
+    frame, chooser = _selected(frame, options.selection)
+    names, left_out = list(chooser.names), dict(chooser.left_out)
+    require_columns(options.columns, names)
     started_ns = time.time_ns()
     storage.sweep(options.folder)
     total = Inference(options.columns)
 
+    def raws_of(batches: Batches) -> Iterator[RawBatch]:
+        return (RawBatch(batch.rename_columns(names), [], left_out=left_out) for batch in batches)
+
     def infer(batches: Batches) -> bytes:
         inference = Inference(options.columns)
-        for batch in batches:
-            inference.add(RawBatch(batch, [], left_out=left_out))
+        for raw in raws_of(batches):
+            inference.add(raw)
         return pickle.dumps(inference)
 
     for state in _of_partitions(frame, infer):
@@ -71,8 +75,7 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
 
         context = TaskContext.get()
         number = context.partitionId() if context else 0
-        raws = (RawBatch(batch, []) for batch in batches)
-        listing = list_rows(raws, schema, options, f"partition {number}, row ")
+        listing = list_rows(raws_of(batches), schema, options, f"partition {number}, row ")
         return json.dumps(asdict(listing)).encode()
 
     made = _of_partitions(frame, partial(_allowed, listed, allowlists(settings), options.folder))
@@ -80,18 +83,20 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
     return save_listed(options, schema, started_ns, [each for each in listings if each.listed])
 
 
-def _selected(frame: "DataFrame", selection: Selection) -> tuple["DataFrame", dict[str, str]]:
-    """Return the selected columns of a DataFrame, and the types of those that are left out. No row is computed."""
+def _selected(frame: "DataFrame", selection: Selection) -> tuple["DataFrame", Chooser]:
+    """Return the selected columns of a DataFrame in the order of their names in the chooser. No row is computed.
+
+    Their names are replaced by numbers, because `mapInArrow` of PySpark 4.3 takes `geo.lat` for a field of a struct.
+    """
     leaves = list(_leaves(frame.schema))
     chooser = Chooser(selection)
     chooser.choose(pa.schema([(".".join(path), _arrow_type(kind)) for path, kind in leaves]), "the DataFrame")
-    chosen = set(chooser.names)
-    columns = [
-        frame[".".join(f"`{part.replace('`', '``')}`" for part in path)].alias(name)
-        for path, _ in leaves
-        if (name := ".".join(path)) in chosen
-    ]
-    return frame.select(columns), dict(chooser.left_out)
+    paths = {".".join(path): path for path, _ in leaves}
+    columns = []
+    for number, name in enumerate(chooser.names):
+        parts = [part.replace("`", "``") for part in paths[name]]
+        columns.append(frame[".".join(f"`{part}`" for part in parts)].alias(f"c{number}"))
+    return frame.select(columns), chooser
 
 
 def _leaves(struct: "StructType", parents: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], "DataType"]]:
@@ -111,7 +116,7 @@ def _arrow_type(kind: "DataType") -> pa.DataType:
     from pyspark.sql.pandas.types import to_arrow_type
 
     try:
-        return to_arrow_type(kind)
+        return to_arrow_type(kind, timezone="UTC")
     except PySparkException:  # Arrow has no such type, so it is left out.
         return pa.opaque(pa.null(), kind.simpleString(), "spark")
 
