@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -82,6 +83,7 @@ def dataset_of(settings: Settings) -> Dataset:
 def test_names_are_separated_by_commas_and_may_be_quoted():
     assert names_in('a, geo.*,"income, net" ,,b') == ("a", "geo.*", "income, net", "b")
     assert names_in("") == ()
+    assert names_in('a,\nb\r\n\n"income, net",\n') == ("a", "b", "income, net")
 
 
 @pytest.mark.parametrize(
@@ -343,6 +345,22 @@ def test_a_type_that_is_not_supported_is_refused_by_the_schema_alone(
     (tmp_path / "t.parquet").write_bytes(content)
     with pytest.raises(SourceError, match=message):
         list_all(settings(tmp_path / "t.parquet", **values))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow", ".jsonl", ".tfrecord"])
+def test_a_table_without_a_column_to_learn_from_is_refused(
+    suffix: str, settings: Callable[..., Settings], tmp_path: Path
+):
+    """A table whose other columns were left out became a dataset without any feature."""
+    columns = {name: made()[name] for name in ("key", "y")}
+    table = pa.table(columns)
+    if suffix in (".parquet", ".arrow"):
+        maps = pa.array([[("k", 1)]] * ROWS, pa.map_(pa.string(), pa.int64()))
+        table = table.append_column("m", maps)
+    place = write_table(tmp_path / f"t{suffix}", table)
+    why = r" whose type is supported \(not that of 'm'\)" if "m" in table.column_names else ""
+    with pytest.raises(SourceError, match=rf"t{re.escape(suffix)} has no column to learn from{why}: add a column of text"):
+        list_all(settings(place, key_column="key"))
 
 
 def test_a_column_that_is_left_out_is_not_read(settings: Callable[..., Settings], tmp_path: Path):
