@@ -359,7 +359,9 @@ def test_a_table_without_a_column_to_learn_from_is_refused(
         table = table.append_column("m", maps)
     place = write_table(tmp_path / f"t{suffix}", table)
     why = r" whose type is supported \(not that of 'm'\)" if "m" in table.column_names else ""
-    with pytest.raises(SourceError, match=rf"t{re.escape(suffix)} has no column to learn from{why}: add a column of text"):
+    with pytest.raises(
+        SourceError, match=rf"t{re.escape(suffix)} has no column to learn from{why}: add a column of text"
+    ):
         list_all(settings(place, key_column="key"))
 
 
@@ -421,15 +423,24 @@ def test_values_that_cannot_be_stored_are_left_out_by_a_setting(settings: Callab
     assert names_of(settings(tmp_path / "t.tfrecord", drop_columns="image")) == ["a", "y"]
 
 
+@pytest.mark.parametrize("block", [100, 1 << 20], ids=["other block", "same block"])
 def test_types_of_json_lines_may_differ_in_a_column_that_is_not_read(
-    settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    block: int, settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("pipeline.tables.json_lines._BLOCK", 100)
-    lines = ['{"a": 1, "b": 1, "y": "n"}\n'] * 20 + ['{"a": 1, "b": "x", "y": "y"}\n'] * 20
-    (tmp_path / "t.jsonl").write_text("".join(lines))
+    monkeypatch.setattr("pipeline.tables.json_lines._BLOCK", block)
+    values = [1, 1, "x", [2], {"q": 1}, {"q": "x"}, None]
+    rows = [
+        {"a": each / 8, "b": values[each // 8], "g": {"b": values[each // 8]}, "y": "ny"[each % 2]}
+        for each in range(56)
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(SourceError, match=r"cannot be read as a table"):
         list_all(settings(tmp_path / "t.jsonl"))
-    assert names_of(settings(tmp_path / "t.jsonl", drop_columns="b")) == ["a", "y"]
+    with pytest.raises(SourceError, match=r"cannot be read as a table"):
+        list_all(settings(tmp_path / "t.jsonl", drop_columns="g.b*"))
+    for selected in ({"drop_columns": "b*,g.b*"}, {"columns": "a"}):
+        snapshot = load_snapshot(list_all(settings(tmp_path / "t.jsonl", **selected)))
+        assert ([column["name"] for column in snapshot.table["columns"]], snapshot.listed) == (["a", "y"], 56)
 
 
 # Structs.
