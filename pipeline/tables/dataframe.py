@@ -86,7 +86,7 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
 def _selected(frame: "DataFrame", selection: Selection) -> tuple["DataFrame", Chooser]:
     """Return the selected columns of a DataFrame in the order of their names in the chooser. No row is computed.
 
-    Their names are replaced by numbers, because `mapInArrow` of PySpark 4.3 takes `geo.lat` for a field of a struct, and
+    Their names are replaced by numbers, because `mapInArrow` of PySpark 4.3 takes `geo.lat` for a field of a struct.
     Spark takes `A` for another spelling of `a`.
     """
     leaves = list(_leaves(frame.schema))

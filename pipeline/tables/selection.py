@@ -101,8 +101,9 @@ class Selection:
         if left := _unmatched(self.dropped, features):
             self._require_no_role(left, names)
             for others in names_of_others():
-                left = _unmatched(left, others)
-            if left:
+                if not (left := _unmatched(left, others)):
+                    break
+            else:
                 raise no_such_column("drop_columns", left[0], names)
         if (self.columns or self.dropped) and not any(map(self.includes, features)):
             raise SettingsError(
@@ -114,9 +115,10 @@ class Selection:
         """Raise SourceError if a table has no column to learn from among those whose types Tenfold reads."""
         if not self.must_match or any(name not in self.roles for name in read):
             return
-        shown = f" whose type is supported (not that of {first_of(map(repr, unread), MAX_SHOWN)})" if unread else ""
+        shown = f" of a type that is supported (not {first_of(map(repr, unread), MAX_SHOWN)})" if unread else ""
         raise SourceError(
-            f"{place} has no column to learn from{shown}: add a column of text, numbers, dates, times, or lists of these"
+            f"{place} has no column to learn from{shown}: add a column of text, numbers, dates, times, or lists of "
+            "these"
         )
 
     def no_column(self, name: str, place: Any, other: Any) -> SourceError:

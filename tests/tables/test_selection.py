@@ -276,6 +276,17 @@ def test_files_may_differ_in_columns_that_are_not_selected(
         list_all(settings(tmp_path / "t", columns="a,new"))
 
 
+def test_a_column_that_only_one_of_many_files_has_can_be_left_out(settings: Callable[..., Settings], tmp_path: Path):
+    """The error about the column advises that. In the 24th file, it was called no column of the table."""
+    for number in range(30):
+        write_table(tmp_path / f"t/{number:02d}.csv", {**made(4), **({"note": ["x"] * 4} if number == 23 else {})})
+    with pytest.raises(SourceError, match=r"23.csv has a column 'note', .* with drop_columns"):
+        list_all(settings(tmp_path / "t"))
+    assert names_of(settings(tmp_path / "t", drop_columns="note")) == ["a", "b", "b.1", "key", "y"]
+    with pytest.raises(SettingsError, match=r"drop_columns has 'notes', but the table has no such column"):
+        list_all(settings(tmp_path / "t", drop_columns="note,notes"))
+
+
 def test_a_model_gets_its_own_columns_of_a_table_with_others(tmp_path: Path):
     table = pa.table({"extra": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())), "geo": [{"lat": 1, "lon": 2}]})
     parquet.write_table(table, tmp_path / "t.parquet")
@@ -358,7 +369,7 @@ def test_a_table_without_a_column_to_learn_from_is_refused(
         maps = pa.array([[("k", 1)]] * ROWS, pa.map_(pa.string(), pa.int64()))
         table = table.append_column("m", maps)
     place = write_table(tmp_path / f"t{suffix}", table)
-    why = r" whose type is supported \(not that of 'm'\)" if "m" in table.column_names else ""
+    why = r" of a type that is supported \(not 'm'\)" if "m" in table.column_names else ""
     with pytest.raises(
         SourceError, match=rf"t{re.escape(suffix)} has no column to learn from{why}: add a column of text"
     ):
