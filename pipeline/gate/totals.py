@@ -113,8 +113,8 @@ def require_examples(snapshot: Snapshot, totals: Totals, rejected: Iterable[Mapp
         if split == TEST and partition != LATEST:
             # A window of many dates has the test examples of the others.
             _log.warning(
-                "%s. So a training on %s alone is judged on validation %s. `retrain` needs a window with usable test %s "
-                "of other dates, unless test_fraction selected them",
+                "%s. So a training on %s alone is judged on validation %s. `retrain` needs a window with usable test "
+                "%s of other dates, unless test_fraction selected them",
                 has_none,
                 partition,
                 kind.nouns,

@@ -276,7 +276,7 @@ class TableReader:
             yield from read(file, place, piece, choose)
 
     def _names_of_others(self) -> Iterator[Collection[str]]:
-        """Yield the names of the columns of each file. The newest one, which may have other columns, is often the last."""
+        """Yield the names of the columns of each file. The last one is often the newest, and may have other columns."""
         return map(self.names_of, reversed(self._files.values()))
 
     def require_rows(self) -> None:
