@@ -144,7 +144,7 @@ def _without_values(line: Any, selection: Selection, prefix: str = "") -> Any:
     """Return an object with null for each value of a column that is not selected."""
     if not isinstance(line, dict):
         return line
-    kept = {}
+    kept: dict[str, Any] = {}
     for name, value in line.items():
         if isinstance(value, dict):
             kept[name] = _without_values(value, selection, f"{prefix}{name}.")
