@@ -16,7 +16,7 @@ HEAD = """\
 FROM_ENVIRONMENT = {"workspace": "workspace", "local_folder": "~/.cache/tenfold"}
 """Settings whose default an environment variable may replace, with the default if it is not set."""
 
-WITHOUT_DEFAULT = {"num_shards": 20, "label_offset": 1}
+WITHOUT_DEFAULT = {"num_shards": 20, "label_offset": 1, "max_rejected_fraction": 0.1}
 """Examples of settings that are empty by default. TOML has no empty number."""
 
 

@@ -51,6 +51,7 @@ from pipeline.config.declarations import (
 )
 from pipeline.config.default_folders import default_local_folder, default_workspace
 from pipeline.config.example_kinds import APPLICATIONS, IMAGES, KINDS, TABLE
+from pipeline.config.text_values import ColumnTypes, Names, Texts
 from pipeline.errors import SettingsError
 from pipeline.storage import BucketPath, Place, is_bucket, place_of
 
@@ -286,6 +287,63 @@ class _SettingsBeforeGate(BaseModel):
         title="List encoding",
         examples=["utf-8", "latin-1", "cp1252", "utf-16"],
         description="Text encoding of a list or table in CSV or TSV.",
+    )
+
+    csv_delimiter: Annotated[str, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = Field(
+        "",
+        title="CSV delimiter",
+        max_length=3,
+        examples=[";", "tab"],
+        description="In a table of CSV: the character between two fields, or tab. Empty: a comma, a tab for .tsv, and "
+        "for .txt the one that the first lines have.",
+    )
+
+    csv_columns: Annotated[Names, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = Field(
+        [],
+        title="CSV columns",
+        examples=[["age", "income", "churn"]],
+        description="In a table of CSV without a header: the names of all columns. Empty: the first line has them.",
+    )
+
+    csv_skip_lines: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = Field(
+        0,
+        title="CSV lines to skip",
+        ge=0,
+        le=10_000,
+        description="In a table of CSV: number of lines before the header, such as comments.",
+    )
+
+    decimal_comma: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = Field(
+        False,
+        title="Decimal comma",
+        description="In a table: texts such as 1,5 are numbers, and texts such as 1.5 are none.",
+    )
+
+    missing_values: Annotated[Texts, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = Field(
+        ["NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A", "?"],
+        title="Missing values",
+        description="In a table: texts that mean a missing value. They apply to a column of CSV whose other texts are "
+        "numbers, dates, times or truth values, and to the label. In other columns of texts, NA may be a continent. An "
+        "empty field is missing in any case.",
+    )
+
+    strip_texts: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = Field(
+        False,
+        title="Strip texts",
+        description="In a table: remove the blanks around texts. Blanks around numbers, dates, times and truth values "
+        "never count.",
+    )
+
+    column_types: Annotated[ColumnTypes, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = (
+        Field(
+            {},
+            title="Column types",
+            examples=[{"zip": "string", "date": "date:%d.%m.%Y"}],
+            description="In a table: the type of each column that is not to be inferred (int, float, bool, string, "
+            "date or time), by its name or a pattern such as code_*. A name comes before a pattern, and a pattern "
+            "before those after it. date and time may have a format of Python's strptime. A row with another value is "
+            "rejected.",
+        )
     )
 
     group_pattern: Annotated[Text, Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES), SOURCE] = Field(
@@ -760,6 +818,15 @@ class Settings(_SettingsToGate):
             return codecs.lookup(value).name
         except LookupError:
             raise ValueError("must be the name of an encoding, such as utf-8, latin-1 or cp1252") from None
+
+    @field_validator("csv_delimiter")
+    @classmethod
+    def _check_delimiter(cls, value: str) -> str:
+        delimiter = "\t" if value in ("tab", "\\t") else value
+        is_special = delimiter.isalnum() or delimiter in ('"', "\r", "\n")
+        if len(delimiter) > 1 or is_special or not delimiter.isascii():
+            raise ValueError("must be one character of ASCII that is no letter, digit, quote or line break, or tab")
+        return delimiter
 
     @field_validator("weights")
     @classmethod

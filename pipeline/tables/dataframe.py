@@ -23,7 +23,7 @@ from pipeline.storage import Place
 from pipeline.tables.extract import list_rows, save_listed
 from pipeline.tables.infer import Inference, require_classes, require_columns
 from pipeline.tables.options import table_options
-from pipeline.tables.source import RawBatch
+from pipeline.tables.source import RawBatch, without_empty_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,8 +54,8 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
 
     def infer(batches: Batches) -> bytes:
         inference = Inference(options.columns)
-        for batch in batches:
-            inference.add(RawBatch(batch, []))
+        for raw in _raws(batches):
+            inference.add(raw)
         return pickle.dumps(inference)
 
     for state in _of_partitions(frame, infer):
@@ -64,17 +64,28 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
     require_classes(schema, options.source_uri)
 
     def listed(batches: Batches) -> bytes:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        number = context.partitionId() if context else 0
-        raws = (RawBatch(batch, []) for batch in batches)
-        listing = list_rows(raws, schema, options, f"partition {number}, row ")
+        listing = list_rows(_raws(batches), schema, options, _prefix())
         return json.dumps(asdict(listing)).encode()
 
     made = _of_partitions(frame, partial(_allowed, listed, allowlists(settings), options.folder))
     listings = [listing_from(json.loads(content)) for content in made]
     return save_listed(options, schema, started_ns, [each for each in listings if each.listed])
+
+
+def _prefix() -> str:
+    """Return what comes before the number of a row of this partition."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return f"partition {context.partitionId() if context else 0}, row "
+
+
+def _raws(batches: Batches) -> Iterator[RawBatch]:
+    prefix, number = _prefix(), 1
+    for batch in batches:
+        raw = RawBatch(batch, [], prefix=prefix, first_number=number)
+        number += raw.rows
+        yield without_empty_rows(raw)
 
 
 def _allowed(

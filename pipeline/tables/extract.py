@@ -20,7 +20,7 @@ from pipeline.tables.options import TableOptions
 from pipeline.tables.row_values import ValueWriter
 from pipeline.tables.rows import rows_of_batch
 from pipeline.tables.schema import Schema
-from pipeline.tables.source import BATCHES_AHEAD, RawBatch, RejectedRow
+from pipeline.tables.source import BATCHES_AHEAD, RawBatch
 
 MAX_VALUES = 32_000_000
 """A part has at most this many values, of 4 bytes each."""
@@ -53,13 +53,12 @@ def list_rows(
 
 class _Batch(NamedTuple):
     converted: Converted
-    ragged: list[RejectedRow]
-    split: str
+    raw: RawBatch
 
 
 def _converted(raws: Iterable[RawBatch], schema: Schema) -> Iterator[_Batch]:
     for raw in raws:
-        yield _Batch(converted(raw.batch, schema), raw.rejected, raw.split)
+        yield _Batch(converted(raw.batch, schema), raw)
 
 
 def _blocks(
@@ -67,14 +66,14 @@ def _blocks(
 ) -> Iterator[Block]:
     """Yield every row, and add it to the sums of `listing` and to `values`."""
     classes: Counter[str] = Counter()
-    for batch, ragged, split in batches:
-        for rows in rows_of_batch(batch, ragged, schema, prefix, number, split):
+    for batch, raw in batches:
+        for rows in rows_of_batch(batch, raw._replace(prefix=prefix, first_number=number), schema):
             listing.listed += len(rows.block.keys)
             listing.bytes += int(rows.block.columns["size"].sum())
             classes.update(rows.block.labels)
             values.add(rows.values)
             yield rows.block
-        number += batch.batch.num_rows + len(ragged)
+        number += raw.rows
     del classes[""]  # That of rejected rows, and of numbers.
     listing.classes = dict(classes)
 

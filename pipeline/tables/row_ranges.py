@@ -72,7 +72,7 @@ class TableLister:
         started_ns = time.time_ns()
         options = self._options
         storage.sweep(options.folder)
-        read = partial(read_table, encoding=options.encoding, place=options.place, split_column=options.columns.split)
+        read = partial(read_table, dialect=options.dialect, place=options.place, split_column=options.columns.split)
         files, skipped = find_files(options.place)
         _log_splits(files, options)
         before = _state_of(files)
@@ -97,7 +97,7 @@ class TableLister:
         options = self._options
         files = table_files(options.place)
         state = _state_of(files)
-        pieces = pieces_of_table(files, options.encoding, bytes_each) if is_divisible(files) else []
+        pieces = pieces_of_table(files, options.dialect, bytes_each) if is_divisible(files) else []
         # The groups may be half empty.
         group_bytes = max(bytes_each, 2 * sum(piece.size for piece in pieces) // max_ranges)
         if len(grouped(pieces, group_bytes)) < 2:
@@ -144,17 +144,19 @@ class TableLister:
 
     def _reader_of(self, files: Sequence[Place]) -> TableReader:
         options = self._options
-        return TableReader(files, options.encoding, options.place, options.columns.split)
+        return TableReader(files, options.dialect, options.place, options.columns.split)
 
     @contextmanager
     def _explained(self, files: Sequence[Place]) -> Iterator[None]:
         """Raise another error if only the first file lacks a column that a setting names, such as the label."""
         try:
             yield
-        except SettingsError:
-            first, *others = files[:_MAX_EXPLAINED] if is_divisible(files) else files[:1]
+        except SettingsError as error:
+            if not is_divisible(files):
+                raise
+            first, *others = files[:_MAX_EXPLAINED]
             reader = self._reader_of(files)
-            missing = self._options.columns.names - reader.names_of(first) if others else set()
+            missing = self._options.columns.names - reader.names_of(first)
             # Without a missing column, the error has another reason, so no other file is opened.
             for file in others if missing else ():
                 if found := missing & reader.names_of(file):
@@ -162,6 +164,8 @@ class TableLister:
                         f"{first} has no column {min(found)!r}, but {file} has one: all files of a table must have "
                         f"the same columns. If {first.name} has rows to predict, move it out of the folder"
                     ) from None
+            if missing or not self._options.columns.label:
+                raise SettingsError(f"{error}{reader.advice()}") from None
             raise
 
 
@@ -196,7 +200,7 @@ def _inferred(
         if known[0].rows is None:
             before = 0
             for piece in known:
-                rows = _infer(piece, inference, reader, advance)
+                rows = _infer(replace(piece, rows_before=before), inference, reader, advance)
                 yield replace(piece, rows=rows, rows_before=before, has_checked_quotes=True)
                 before += rows
         else:

@@ -9,6 +9,8 @@ import csv
 import io
 import os
 import re
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
@@ -16,9 +18,10 @@ from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import IO, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+from pyarrow import compute, ipc, parquet
 from pyarrow import csv as arrow_csv
-from pyarrow import ipc, parquet
 
 from pipeline import storage
 from pipeline.errors import FileSystemError, SourceError
@@ -27,6 +30,7 @@ from pipeline.sources.csv_quotes import require_quotes_of_lines
 from pipeline.storage import Place
 from pipeline.system.os_errors import cause_of, retried
 from pipeline.system.wording import shortened
+from pipeline.tables.dialect import DEFAULT_DIALECT, Dialect, advice_on
 from pipeline.tables.files import (
     ARROW,
     JSON_LINES,
@@ -41,7 +45,7 @@ from pipeline.tables.files import (
 from pipeline.tables.json_lines import read_json_lines
 from pipeline.tables.pieces import FilePiece, PieceStream, csv_pieces, parquet_pieces, whole
 from pipeline.tables.tfrecords import read_batches, shown_files
-from pipeline.tables.values import TEXT, require_supported
+from pipeline.tables.values import TEXT, require_supported, stripped
 
 MAX_BATCH_ROWS = 20_000
 """A batch has at most this many rows."""
@@ -78,25 +82,45 @@ class RejectedRow(NamedTuple):
 
 
 class RawBatch(NamedTuple):
-    """Rows of one file, with the columns in the order of the first file, and the rejected rows among them."""
+    """Rows of one file, with the columns in the order of the first file, and the other rows among them."""
 
     batch: pa.RecordBatch
     rejected: list[RejectedRow]
     split: str = ""
     """The split of all rows, if the files of the table state their splits."""
+    empty: Sequence[int] = ()
+    """For each row without any value, which is left out: the number of the rows before it in `batch`."""
+    prefix: str = "row "
+    """What comes before the number of a row in its name, such as the name of its file and a colon."""
+    first_number: int = 1
+    """The number of the first row."""
 
     @property
     def rows(self) -> int:
         """Number of all rows."""
-        rows: int = self.batch.num_rows + len(self.rejected)
+        rows: int = self.batch.num_rows + len(self.rejected) + len(self.empty)
         return rows
+
+    def place_of(self, row: int) -> str:
+        """Return the name of a row of `batch`."""
+        [name] = self.places_of([row])
+        return name
+
+    def places_of(self, rows: Iterable[int]) -> list[str]:
+        """Return the names of some rows of `batch`. The numbers count the other rows, too."""
+        return [f"{self.prefix}{number}" for number in self.numbers_of(rows)]
+
+    def numbers_of(self, rows: Iterable[int]) -> list[int]:
+        """Return the numbers of some rows of `batch`."""
+        others = sorted([*self.empty, *(each.after for each in self.rejected)])
+        return [self.first_number + row + bisect_right(others, row) for row in rows]
 
 
 _Read = Callable[[Path, Place, FilePiece], Iterator[RawBatch]]
 """Yields the rows of a piece from a local copy of its file, after a batch that only has the columns."""
 
 
-def pieces_of_table(files: Sequence[Place], encoding: str, max_bytes: int) -> list[FilePiece]:
+def pieces_of_table(files: Sequence[Place], dialect: Dialect, max_bytes: int) -> list[FilePiece]:
     """Divide the files of a table into pieces of about `max_bytes` each.
 
     Raises:
@@ -105,21 +129,23 @@ def pieces_of_table(files: Sequence[Place], encoding: str, max_bytes: int) -> li
     pieces: list[FilePiece] = []
     for place in files:
         with _explained(place):
-            pieces += _pieces_of_file(place, encoding, max_bytes)
+            pieces += _pieces_of_file(place, dialect, max_bytes)
     return pieces
 
 
-def _pieces_of_file(place: Place, encoding: str, max_bytes: int) -> list[FilePiece]:
+def _pieces_of_file(place: Place, dialect: Dialect, max_bytes: int) -> list[FilePiece]:
     if isinstance(place, Path) and format_of(place.name) == PARQUET:
         require_plain(place)
         return parquet_pieces(place, max_bytes)
     file = whole(place)
-    if not isinstance(place, Path) or format_of(place.name) == ARROW or file.size <= max_bytes:
+    # A quote in a line that is skipped would hide where rows start.
+    is_whole = format_of(place.name) == ARROW or dialect.skipped_lines
+    if not isinstance(place, Path) or is_whole or file.size <= max_bytes:
         return [file]
-    if not _is_like_ascii(encoding) or compression_of(storage.read_range(place, 0, MAGIC_BYTES)):
+    if not _is_like_ascii(dialect.encoding) or compression_of(storage.read_range(place, 0, MAGIC_BYTES)):
         return [file]
     # A stray quote would hide the ends of all rows after it.
-    _require_quotes(place, file, _delimiter_of(place, place.name, encoding), _text_encoding(encoding))
+    _require_quotes(place, file, _delimiter_of(place, place.name, dialect), dialect)
     return csv_pieces(place, max_bytes)
 
 
@@ -133,9 +159,9 @@ def _is_utf8(encoding: str) -> bool:
     return encoding.lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig")
 
 
-def _text_encoding(encoding: str) -> str:
+def _text_encoding(dialect: Dialect) -> str:
     """Return the encoding to read text with. Excel writes a byte order mark, which is no part of the header."""
-    return "utf-8-sig" if _is_utf8(encoding) else encoding
+    return "utf-8-sig" if _is_utf8(dialect.encoding) else dialect.encoding
 
 
 def is_divisible(files: Sequence[Place]) -> bool:
@@ -145,24 +171,27 @@ def is_divisible(files: Sequence[Place]) -> bool:
 
 def read_table(
     files: Sequence[Place],
-    encoding: str = "utf-8",
+    dialect: Dialect = DEFAULT_DIALECT,
     *,
     place: Place | None = None,
     split_column: str = "",
     has_checked_quotes: bool = False,
+    keeps_empty: bool = False,
 ) -> Iterator[RawBatch]:
     """Yield all rows of a table, file by file, in batches of at most MAX_BATCH_ROWS.
 
     All columns of CSV are strings. A field without any character is null, but a quoted empty field is an empty string.
     The columns of other files have their own types. A row of CSV with too few or too many fields is rejected. Folders
-    such as `country=de/` become columns of strings, unless the files have columns of their names.
+    such as `country=de/` become columns of strings, unless the files have columns of their names. A row without any
+    value in its file is left out.
 
     Args:
         files: The files that `table_files` returned.
-        encoding: The encoding of CSV files.
+        dialect: How CSV files are written.
         place: The table, whose folders may be columns. None is the folder that holds all files.
         split_column: The column that decides the split. Without it, the names of files and folders may do so.
         has_checked_quotes: Whether an earlier pass checked the quotes of the CSV files.
+        keeps_empty: Whether rows without any value are kept.
 
     Raises:
         SourceError: A file cannot be read, has other columns than the first file, or has columns without a name or with
@@ -170,12 +199,16 @@ def read_table(
         FileSystemError: The file system failed. A later attempt may work.
     """
     if not is_divisible(files):
-        facts = dict(zip(files, facts_of_files(keys_of(files, place), split_column), strict=True))
+        keys = dict(zip(files, keys_of(files, place), strict=True))
+        facts = dict(zip(files, facts_of_files(list(keys.values()), split_column), strict=True))
         read = read_batches(files, _opened_records, MAX_BATCH_ROWS) if is_of_records(files) else _json_batches(files)
+        numbers = Counter[Place]()
         for file, batch in read:
-            yield _with_facts(RawBatch(batch, []), facts[file])
+            raw = RawBatch(batch, [], prefix=f"{keys[file]}:", first_number=numbers[file] + 1)
+            numbers[file] += raw.rows
+            yield _with_facts(raw if keeps_empty else without_empty_rows(raw), facts[file])
         return
-    reader = TableReader(files, encoding, place, split_column)
+    reader = TableReader(files, dialect, place, split_column, keeps_empty=keeps_empty)
     for file in files:
         with _explained(file):
             piece = whole(file, has_checked_quotes=has_checked_quotes)
@@ -188,6 +221,26 @@ def _json_batches(files: Sequence[Place]) -> Iterator[tuple[Place, pa.RecordBatc
         _require_names(batch.schema.names, file)
         _require_utf8(batch, file)  # Arrow does not check it.
         yield file, batch
+
+
+def without_empty_rows(raw: RawBatch) -> RawBatch:
+    """Leave out the rows without any value."""
+    batch = raw.batch
+    is_text = batch.schema.metadata == TEXT
+    is_empty = None
+    for column in batch.columns:
+        of_column = compute.is_null(column, nan_is_null=True)
+        if is_text and pa.types.is_string(column.type):
+            of_column = compute.equal(compute.fill_null(compute.binary_length(stripped(column)), 0), 0)
+        is_empty = of_column if is_empty is None else compute.and_(is_empty, of_column)
+        if not compute.any(is_empty, min_count=0).as_py():  # Most often after the first column.
+            return raw
+    if is_empty is None:
+        return raw
+    mask = is_empty.to_numpy(zero_copy_only=False)
+    kept = np.cumsum(~mask)
+    rejected = [each._replace(after=int(kept[each.after - 1]) if each.after else 0) for each in raw.rejected]
+    return raw._replace(batch=batch.filter(pa.array(~mask)), rejected=rejected, empty=kept[mask].tolist())
 
 
 def _with_facts(raw: RawBatch, facts: FileFacts) -> RawBatch:
@@ -204,10 +257,17 @@ class TableReader:
     """Reads pieces of a table of CSV, Parquet or Arrow files, as `read_table` does. All must have the same columns."""
 
     def __init__(
-        self, files: Sequence[Place], encoding: str, place: Place | None = None, split_column: str = ""
+        self,
+        files: Sequence[Place],
+        dialect: Dialect = DEFAULT_DIALECT,
+        place: Place | None = None,
+        split_column: str = "",
+        *,
+        keeps_empty: bool = False,
     ) -> None:
         """Raise SourceError if the names of folders state other columns for one file than for another one."""
-        self._files, self._encoding = {str(file): file for file in files}, encoding
+        self._files, self._dialect = {str(file): file for file in files}, dialect
+        self._keeps_empty = keeps_empty
         keys = keys_of(files, place)
         self._keys = dict(zip(map(str, files), keys, strict=True))
         self._facts = dict(zip(map(str, files), facts_of_files(keys, split_column), strict=True))
@@ -243,12 +303,15 @@ class TableReader:
     def _batches(self, piece: FilePiece) -> Generator[RawBatch, None, None]:
         """Yield the rows of a piece, and before them a batch without rows."""
         place, facts = self.place_of(piece), self._facts[piece.file]
-        read_csv: _Read = partial(_read_csv, key=self._keys[piece.file], encoding=self._encoding)
+        read_csv: _Read = partial(_read_csv, key=self._keys[piece.file], dialect=self._dialect)
         read = _READERS.get(format_of(place.name), read_csv)
+        number = piece.rows_before + 1 + (self._dialect.header_lines if read is read_csv else 0)
         # A CSV file is read several times, but a bucket should send it only once.
         with _explained(place), storage.local_copy(place) as file:
             for raw in read(file, place, piece):
-                yield _with_facts(raw, facts)
+                numbered = raw._replace(prefix=f"{self._keys[piece.file]}:", first_number=number)
+                number += raw.rows
+                yield _with_facts(numbered if self._keeps_empty else without_empty_rows(numbered), facts)
 
     def _require_columns(self, names: Sequence[str], place: Place) -> None:
         """Raise SourceError if a file has other columns than the first one. Their order may differ."""
@@ -270,7 +333,16 @@ class TableReader:
             reason = f"the first is {rejection.key}: {rejection.reason}" if rejection else "there is only the header"
             raise SourceError(
                 f"{shown_files(list(self._files))} has no valid row ({reason}): add rows to the table, or repair them"
+                f"{self.advice()}"
             )
+
+    def advice(self) -> str:
+        """Return the setting that the first line of a CSV file asks for, in words. Empty if it looks like a header."""
+        place = self._first or next(iter(self._files.values()))
+        if format_of(place.name) in _READERS:
+            return ""
+        with _explained(place), storage.local_copy(place) as file:
+            return _advice(file, _delimiter_of(file, place.name, self._dialect), self._dialect)
 
 
 def _without_rows(names: Sequence[str]) -> RawBatch:
@@ -278,17 +350,19 @@ def _without_rows(names: Sequence[str]) -> RawBatch:
     return RawBatch(pa.RecordBatch.from_arrays([pa.nulls(0)] * len(names), list(names)), [])
 
 
-def _read_csv(file: Path, place: Place, piece: FilePiece, key: str, encoding: str) -> Iterator[RawBatch]:
-    text_encoding = _text_encoding(encoding)
-    parse = arrow_csv.ParseOptions(delimiter=_delimiter_of(file, place.name, encoding))
-    parse.newlines_in_values = _has_quotes(file, text_encoding, piece)
+def _read_csv(file: Path, place: Place, piece: FilePiece, key: str, dialect: Dialect) -> Iterator[RawBatch]:
+    parse = arrow_csv.ParseOptions(delimiter=_delimiter_of(file, place.name, dialect))
+    parse.newlines_in_values = _has_quotes(file, _text_encoding(dialect), piece)
     if not piece.has_checked_quotes:
         # After a stray quote, Arrow would read the following rows as one field.
-        _require_quotes(file, piece, parse.delimiter, text_encoding)
-    names, has_rows = _header(file, parse.delimiter, text_encoding)
+        _require_quotes(file, piece, parse.delimiter, dialect)
+    names, has_rows = _header(file, parse.delimiter, dialect)
     if not names:
         raise SourceError(f"{place} is empty: write a header and rows into the file, or remove it")
-    _require_names(names, place)
+    try:
+        _require_names(names, place)
+    except SourceError as error:
+        raise SourceError(f"{error}{_advice(file, parse.delimiter, dialect)}") from None
     yield _without_rows(names)
     # Arrow refuses a header without a line break. An engine may write one for an empty partition.
     if not has_rows:
@@ -296,12 +370,14 @@ def _read_csv(file: Path, place: Place, piece: FilePiece, key: str, encoding: st
     # Without threads, Arrow numbers the rows and calls the handler in their order.
     read = arrow_csv.ReadOptions(block_size=_BLOCK, use_threads=False)
     # Only with "utf8" does Arrow keep the bytes unchanged, which is faster.
-    read.encoding = "utf8" if _is_utf8(encoding) else encoding
-    if piece.begin:
+    read.encoding = "utf8" if _is_utf8(dialect.encoding) else dialect.encoding
+    if piece.begin or dialect.names:
         read.column_names = names
-    # The first row of the stream is row 1 of the file, or follows the header and the rows before the piece.
-    offset = piece.rows_before + 1 if piece.begin else 0
-    ragged = _RaggedRows(key, offset, header_rows=0 if piece.begin else 1)
+    if not piece.begin:
+        read.skip_rows = dialect.skipped_lines
+    # The first row of the stream is line 1 of the file, or follows the header and the rows before the piece.
+    offset = piece.rows_before + dialect.header_lines if piece.begin else 0
+    ragged = _RaggedRows(key, offset, header_rows=0 if piece.begin else dialect.header_lines)
     parse.invalid_row_handler = ragged.reject
     convert = arrow_csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.string()),
@@ -438,11 +514,13 @@ def _require_utf8(batch: pa.RecordBatch, place: Place) -> None:
             ) from error
 
 
-def _require_quotes(file: Path, piece: FilePiece, delimiter: str, encoding: str) -> None:
+def _require_quotes(file: Path, piece: FilePiece, delimiter: str, dialect: Dialect) -> None:
     """Raise SourceError if a quote is neither at the start nor at the end of a field."""
+    encoding = _text_encoding(dialect)
     if _has_quotes(file, encoding, piece):
         with _lines(file, encoding, piece, errors="surrogateescape") as lines:
-            require_quotes_of_lines(lines, delimiter)
+            skipped = 0 if piece.begin else dialect.skipped_lines
+            require_quotes_of_lines(islice(lines, skipped, None), delimiter, skipped + 1)
 
 
 def _has_quotes(file: Path, encoding: str, piece: FilePiece) -> bool:
@@ -453,22 +531,35 @@ def _has_quotes(file: Path, encoding: str, piece: FilePiece) -> bool:
         return any(b'"' in chunk for chunk in iter(lambda: stream.read(_CHUNK), b""))
 
 
-def _delimiter_of(file: Path, name: str, encoding: str) -> str:
-    """Return the delimiter of a file of CSV, whose name shows the format. `file` may be a copy of it."""
-    if delimiter := _DELIMITERS.get(format_of(name)):
+def _delimiter_of(file: Path, name: str, dialect: Dialect) -> str:
+    """Return the delimiter of a CSV file. The settings or its name state it. `file` may be a copy of it."""
+    if delimiter := dialect.delimiter or _DELIMITERS.get(format_of(name)):
         return delimiter
-    with _lines(file, _text_encoding(encoding), FilePiece(str(file))) as lines:
-        first = list(islice(lines, 2))
+    with _lines(file, _text_encoding(dialect), FilePiece(str(file))) as lines:
+        first = list(islice(lines, dialect.skipped_lines, dialect.skipped_lines + 2))
         # Only a compressed file may lack two lines of rows.
         return delimiter_of_text(first) or ("\t" if any("\t" in line for line in first) else ",")
 
 
-def _header(file: Path, delimiter: str, encoding: str) -> tuple[Sequence[str], bool]:
+def _header(file: Path, delimiter: str, dialect: Dialect) -> tuple[Sequence[str], bool]:
     """Return the names of the columns of a CSV file, and whether any row follows."""
-    with _lines(file, encoding, FilePiece(str(file))) as lines:
+    with _lines(file, _text_encoding(dialect), FilePiece(str(file))) as all_lines:
+        lines = islice(all_lines, dialect.skipped_lines, None)
         # Arrow also skips lines without any character.
-        names = next((row for row in csv.reader(lines, delimiter=delimiter) if row), [])
-        return names, any(line.strip("\r\n") for line in lines)
+        first = next((row for row in csv.reader(lines, delimiter=delimiter) if row), [])
+        if not dialect.names:
+            return first, any(line.strip("\r\n") for line in lines)
+        if first and len(first) != len(dialect.names):
+            raise ValueError(
+                f"its first row has {len(first)} fields, but csv_columns has {len(dialect.names)} names: name each one"
+            )
+        return dialect.names, bool(first)
+
+
+def _advice(file: Path, delimiter: str, dialect: Dialect) -> str:
+    """Return the setting that the line of the header asks for, in words."""
+    with _lines(file, _text_encoding(dialect), FilePiece(str(file)), errors="replace") as lines:
+        return advice_on(next(islice(lines, dialect.skipped_lines, None), ""), delimiter, dialect)
 
 
 def _require_names(names: Sequence[str], place: Place) -> None:

@@ -65,7 +65,7 @@ class RowKind(ExampleKind):
         return split_unit(Schema.from_json(snapshot.table))
 
     def quality(self, snapshot: "Snapshot", order: "Order") -> dict[str, Any]:
-        """Return how many values decide the split, and what they make of its shares."""
+        """Return what is notable about columns, how many values decide the split, and what they make of its shares."""
         from pipeline.kinds.table.facts import table_quality
 
         return table_quality(Schema.from_json(snapshot.table), order)
