@@ -388,7 +388,7 @@ class TypedFacts:
         if misfits and type_ != "float" and not self._stated:
             raise SourceError(
                 f"the column {self._name!r} holds {array.type} with {misfits} values that cannot be stored ("
-                f"{_LIMITS[type_]}): correct them, or leave the column out"
+                f"{_LIMITS[type_]}): correct them, or leave the column out with drop_columns"
             )
         if kind.type == "string" and type_ != "string":
             self._words.update(words_in(array, self._rules))

@@ -16,6 +16,7 @@ from pipeline.tables import notes
 from pipeline.tables.column_facts import TextFacts, TypedFacts
 from pipeline.tables.dialect import DEFAULT_DIALECT, Dialect
 from pipeline.tables.schema import MAX_DISTINCT, NAMED_ROLES, NO_RULES, Column, Role, Schema, Task, TextRules
+from pipeline.tables.selection import no_such_column
 from pipeline.tables.source import RawBatch
 from pipeline.tables.stated_splits import require_splits
 from pipeline.tables.stated_types import StatedType, stated_types
@@ -47,11 +48,6 @@ class Columns:
     texts: TextRules = NO_RULES
     dialect: Dialect = DEFAULT_DIALECT
 
-    @property
-    def names(self) -> set[str]:
-        """The names of all columns with a role."""
-        return {name for role in NAMED_ROLES if (name := getattr(self, role))}
-
     def role_of(self, name: str) -> Role:
         """Return the role of a column."""
         return next((role for role in NAMED_ROLES if getattr(self, role) == name), "feature")
@@ -81,6 +77,7 @@ class Inference:
         self._rows = self._rejected = self._empty = 0
         self._words_of_label: Counter[str] = Counter()
         """The texts of the label that are missing values."""
+        self._left_out: dict[str, str] = {}
 
     def add(self, raw: RawBatch) -> None:
         """Add the rows of a batch. Rejected rows are counted, too.
@@ -92,6 +89,7 @@ class Inference:
         self._rejected += len(raw.rejected)
         self._empty += len(raw.empty)
         self._rows += batch.num_rows
+        self._left_out |= raw.left_out
         if not self._columns:
             require_columns(options, batch.schema.names)
             self._stated = stated_types(options.types, batch.schema.names)
@@ -125,6 +123,7 @@ class Inference:
         self._rows += other._rows
         self._stated = self._stated or other._stated
         self._words_of_label.update(other._words_of_label)
+        self._left_out |= other._left_out
         for name, facts in other._columns.items():
             own = self._columns.setdefault(name, facts)
             if own is not facts:
@@ -147,6 +146,7 @@ class Inference:
             texts=self._options.texts,
             dialect=self._options.dialect,
             notes=tuple(self._notes(columns)),
+            left_out=self._left_out,
         )
 
     def _notes(self, columns: Iterable[Column]) -> Iterator[str]:
@@ -184,7 +184,7 @@ def require_columns(options: Columns, names: Sequence[str]) -> None:
         if not name:
             continue
         if name not in names:
-            raise SettingsError(f"{role}_column is {name!r}, but the table has no such column. The columns are {shown}")
+            raise no_such_column(f"{role}_column", name, names)
         if name in roles:
             raise SettingsError(
                 f"{role}_column and {roles[name]}_column are both {name!r}: name different columns. The columns are "

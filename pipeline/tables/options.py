@@ -9,7 +9,8 @@ from pipeline.config.workspace import snapshots_folder
 from pipeline.storage import Place
 from pipeline.tables.dialect import DEFAULT_DIALECT, Dialect
 from pipeline.tables.infer import Columns
-from pipeline.tables.schema import TextRules
+from pipeline.tables.schema import NAMED_ROLES, TextRules
+from pipeline.tables.selection import Selection, names_in
 
 _SETTINGS: Mapping[str, str] = {
     "encoding": "list_encoding",
@@ -28,6 +29,7 @@ class TableOptions:
     place: Place
     """The table: a file or a folder."""
     columns: Columns
+    selection: Selection
     folder: Place
     """Folder of the snapshots of the dataset name."""
 
@@ -53,10 +55,16 @@ def table_options(settings: Settings) -> TableOptions:
         ),
         dialect=_with_settings(DEFAULT_DIALECT, settings, _SETTINGS),
     )
+    selection = Selection(
+        columns=names_in(settings.columns),
+        dropped=names_in(settings.drop_columns),
+        roles={name: f"{role}_column" for role in NAMED_ROLES if (name := getattr(columns, role))},
+    )
     return TableOptions(
         source_uri=settings.source_uri,
         place=settings.source,
         columns=columns,
+        selection=selection,
         folder=snapshots_folder(settings),
     )
 

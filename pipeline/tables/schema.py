@@ -1,7 +1,7 @@
 """The schema of a table: what each column holds. It is inferred once and stored in `dataset.json`, for all readers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -80,6 +80,8 @@ class Schema:
     """How CSV files of the table are written, and new files for its model."""
     notes: Sequence[str] = ()
     """Sentences about columns, for the log and the dataset card."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """The types of the columns that were not read, because Tenfold does not support their types, by name."""
 
     @cached_property
     def by_name(self) -> Mapping[str, Column]:
@@ -123,6 +125,7 @@ class Schema:
             "texts": asdict(self.texts),
             "dialect": asdict(self.dialect),
             **({"notes": list(self.notes)} if self.notes else {}),
+            **({"left_out": dict(self.left_out)} if self.left_out else {}),
         }
 
     @classmethod
@@ -136,4 +139,5 @@ class Schema:
             texts=TextRules.from_json(content["texts"]),
             dialect=Dialect.from_json(content["dialect"]),
             notes=tuple(content.get("notes", ())),
+            left_out=content.get("left_out", {}),
         )

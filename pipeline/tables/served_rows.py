@@ -12,6 +12,7 @@ from pipeline.tables.dialect import Dialect
 from pipeline.tables.files import table_files
 from pipeline.tables.options import dialect_of_new_file
 from pipeline.tables.schema import Column, Schema, TextRules
+from pipeline.tables.selection import Selection
 from pipeline.tables.source import RawBatch, TableReader, is_divisible, read_table
 
 MAX_LISTED_COLUMNS = 20
@@ -43,7 +44,8 @@ def read_rows(file: Place, schema: Schema) -> Iterator[tuple[RawBatch, Converted
         SourceError: The table cannot be read, or lacks a column of the model.
     """
     files = table_files(file)
-    for raw in read_table(files, schema.dialect, place=file, keeps_empty=True):
+    selection = Selection.only(schema.by_name)
+    for raw in read_table(files, schema.dialect, place=file, selection=selection, keeps_empty=True):
         names = set(raw.batch.schema.names)
         if missing := [column.name for column in schema.columns if column.name not in names]:
             advice = TableReader(files, schema.dialect, file).advice() if is_divisible(files) else ""

@@ -8,14 +8,14 @@ import codecs
 import csv
 import io
 import os
-import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from pyarrow import compute, ipc, parquet
 from pyarrow import csv as arrow_csv
 
 from pipeline import storage
-from pipeline.errors import FileSystemError, SourceError
+from pipeline.errors import FileSystemError, SettingsError, SourceError
 from pipeline.sources.compression import MAGIC_BYTES, UNPACK_ERRORS, compression_of, require_plain, unpacked
 from pipeline.sources.csv_quotes import require_quotes_of_lines
 from pipeline.storage import Place
@@ -44,8 +44,10 @@ from pipeline.tables.files import (
 )
 from pipeline.tables.json_lines import read_json_lines
 from pipeline.tables.pieces import FilePiece, PieceStream, csv_pieces, parquet_pieces, whole
+from pipeline.tables.selection import Chooser, Selection
+from pipeline.tables.structs import flat_batch, flat_schema, paths_to
 from pipeline.tables.tfrecords import read_batches, shown_files
-from pipeline.tables.values import TEXT, require_supported, stripped
+from pipeline.tables.values import TEXT, stripped
 
 MAX_BATCH_ROWS = 20_000
 """A batch has at most this many rows."""
@@ -58,13 +60,15 @@ _BLOCK = 16 << 20
 Tables of 10,000 columns need large blocks. The cost of a batch is that of its columns if the batch has few rows.
 """
 _CHUNK = 1 << 20
-_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+MAX_COMPARED = 20
+"""An error about a missing column compares at most this many files."""
 _BATCH_BYTES = 16 << 20
 """A batch of a Parquet file takes about this many bytes."""
 _PARQUET_BUFFERS = 64 << 20
 """The columns of a Parquet file share buffers of this many bytes."""
 _ARROW_MAGIC = b"ARROW1"
 _FEATHER_1_MAGIC = b"FEA1"
+_ALL = Selection()
 _MAX_SHOWN = 80
 """A reason shows at most this many characters of a row."""
 _ENCODING_ADVICE = "save it as UTF-8, or name its encoding in list_encoding (latin-1, cp1252, utf-16, ...)"
@@ -88,6 +92,8 @@ class RawBatch(NamedTuple):
     rejected: list[RejectedRow]
     split: str = ""
     """The split of all rows, if the files of the table state their splits."""
+    left_out: Mapping[str, str] = MappingProxyType({})
+    """The types of the columns of the table that are not read, because their types are not supported."""
     empty: Sequence[int] = ()
     """For each row without any value, which is left out: the number of the rows before it in `batch`."""
     prefix: str = "row "
@@ -116,8 +122,10 @@ class RawBatch(NamedTuple):
         return [self.first_number + row + bisect_right(others, row) for row in rows]
 
 
-_Read = Callable[[Path, Place, FilePiece], Iterator[RawBatch]]
-"""Yields the rows of a piece from a local copy of its file, after a batch that only has the columns."""
+_Choose = Callable[[pa.Schema], Sequence[str]]
+"""Returns the columns to read of a file with a schema."""
+_Read = Callable[[Path, Place, FilePiece, _Choose], Iterator[RawBatch]]
+"""Yields the rows of a piece from a local copy of its file, after a batch without rows that has all columns."""
 
 
 def pieces_of_table(files: Sequence[Place], dialect: Dialect, max_bytes: int) -> list[FilePiece]:
@@ -175,6 +183,7 @@ def read_table(
     *,
     place: Place | None = None,
     split_column: str = "",
+    selection: Selection = _ALL,
     has_checked_quotes: bool = False,
     keeps_empty: bool = False,
 ) -> Iterator[RawBatch]:
@@ -182,33 +191,43 @@ def read_table(
 
     All columns of CSV are strings. A field without any character is null, but a quoted empty field is an empty string.
     The columns of other files have their own types. A row of CSV with too few or too many fields is rejected. Folders
-    such as `country=de/` become columns of strings, unless the files have columns of their names. A row without any
-    value in its file is left out.
+    such as `country=de/` become columns of strings, unless the files have columns of their names. The fields of structs
+    become columns such as `geo.lat`. Columns that are not selected are not read, nor are those of a type that is not
+    supported, unless a setting selects them. A row without any value in its file is left out.
 
     Args:
         files: The files that `table_files` returned.
         dialect: How CSV files are written.
         place: The table, whose folders may be columns. None is the folder that holds all files.
         split_column: The column that decides the split. Without it, the names of files and folders may do so.
+        selection: The columns to read.
         has_checked_quotes: Whether an earlier pass checked the quotes of the CSV files.
         keeps_empty: Whether rows without any value are kept.
 
     Raises:
+        SettingsError: The selection names no column of the table, or leaves none to learn from.
         SourceError: A file cannot be read, has other columns than the first file, or has columns without a name or with
-            equal names; or the table has no row.
+            equal names; the type of a selected column is not supported; or the table has no row.
         FileSystemError: The file system failed. A later attempt may work.
     """
     if not is_divisible(files):
         keys = dict(zip(files, keys_of(files, place), strict=True))
-        facts = dict(zip(files, facts_of_files(list(keys.values()), split_column), strict=True))
-        read = read_batches(files, _opened_records, MAX_BATCH_ROWS) if is_of_records(files) else _json_batches(files)
+        facts_of = facts_of_files(list(keys.values()), split_column, selection.includes)
+        facts = dict(zip(files, facts_of, strict=True))
+        chooser = Chooser(selection)
+        of_folders = list(dict.fromkeys(name for each in facts.values() for name in each.values))
+        choose = partial(chooser.choose, place=shown_files(files), of_folders=of_folders)
+        if is_of_records(files):
+            read = read_batches(files, _opened_records, MAX_BATCH_ROWS, selection, choose)
+        else:
+            read = _json_batches(files, selection, choose)
         numbers = Counter[Place]()
         for file, batch in read:
             raw = RawBatch(batch, [], prefix=f"{keys[file]}:", first_number=numbers[file] + 1)
             numbers[file] += raw.rows
-            yield _with_facts(raw if keeps_empty else without_empty_rows(raw), facts[file])
+            yield _finished(raw if keeps_empty else without_empty_rows(raw), facts[file], chooser)
         return
-    reader = TableReader(files, dialect, place, split_column, keeps_empty=keeps_empty)
+    reader = TableReader(files, dialect, place, split_column, selection, keeps_empty=keeps_empty)
     for file in files:
         with _explained(file):
             piece = whole(file, has_checked_quotes=has_checked_quotes)
@@ -216,9 +235,10 @@ def read_table(
     reader.require_rows()
 
 
-def _json_batches(files: Sequence[Place]) -> Iterator[tuple[Place, pa.RecordBatch]]:
-    for file, batch in read_json_lines(files, _opened_json, MAX_BATCH_ROWS):
-        _require_names(batch.schema.names, file)
+def _json_batches(
+    files: Sequence[Place], selection: Selection, choose: _Choose
+) -> Iterator[tuple[Place, pa.RecordBatch]]:
+    for file, batch in read_json_lines(files, _opened_json, MAX_BATCH_ROWS, selection, choose):
         _require_utf8(batch, file)  # Arrow does not check it.
         yield file, batch
 
@@ -243,14 +263,15 @@ def without_empty_rows(raw: RawBatch) -> RawBatch:
     return raw._replace(batch=batch.filter(pa.array(~mask)), rejected=rejected, empty=kept[mask].tolist())
 
 
-def _with_facts(raw: RawBatch, facts: FileFacts) -> RawBatch:
-    """Return a batch with what the path of its file says. A column of the file comes before one of a folder."""
-    batch = raw.batch
+def _finished(raw: RawBatch, facts: FileFacts, chooser: Chooser) -> RawBatch:
+    """Return a batch with the columns of the table, also those that the path of its file states."""
+    batch, known, chosen = raw.batch, set(raw.batch.schema.names), set(chooser.names)
     for name, value in facts.values.items():
-        if name not in batch.schema.names:
+        # A column of the file comes before one of a folder.
+        if name in chosen and name not in known:
             field = pa.field(name, pa.string(), metadata=TEXT)
             batch = batch.append_column(field, pa.repeat(pa.scalar(value, pa.string()), batch.num_rows))
-    return raw._replace(batch=batch, split=facts.split)
+    return raw._replace(batch=batch.select(chooser.names), split=facts.split, left_out=chooser.left_out)
 
 
 class TableReader:
@@ -262,6 +283,7 @@ class TableReader:
         dialect: Dialect = DEFAULT_DIALECT,
         place: Place | None = None,
         split_column: str = "",
+        selection: Selection = _ALL,
         *,
         keeps_empty: bool = False,
     ) -> None:
@@ -270,10 +292,8 @@ class TableReader:
         self._keeps_empty = keeps_empty
         keys = keys_of(files, place)
         self._keys = dict(zip(map(str, files), keys, strict=True))
-        self._facts = dict(zip(map(str, files), facts_of_files(keys, split_column), strict=True))
-        self._first: Place | None = None
-        """The first file that was read. All files must have its columns."""
-        self._columns: Sequence[str] = ()
+        self._facts = dict(zip(map(str, files), facts_of_files(keys, split_column, selection.includes), strict=True))
+        self._chooser = Chooser(selection, self._names_of_others)
         self._rows = 0
         self._rejection: RejectedRow | None = None
 
@@ -288,43 +308,34 @@ class TableReader:
     def names_of(self, place: Place) -> set[str]:
         """Return the names of the columns of a file."""
         with closing(self._batches(whole(place, has_checked_quotes=True))) as batches:
-            return set(next(batches).batch.schema.names)
+            return {*next(batches).batch.schema.names, *self._facts[str(place)].values}
 
     def read(self, piece: FilePiece) -> Iterator[RawBatch]:
         """Yield the rows of a piece."""
-        place = self.place_of(piece)
-        for raw in self._batches(piece):
-            self._require_columns(raw.batch.schema.names, place)
-            if raw.rows:  # Not the batch of `_without_rows`, which only has the columns.
+        is_csv = format_of(self.place_of(piece).name) not in _READERS
+        number = piece.rows_before + 1 + (self._dialect.header_lines if is_csv else 0)
+        for read in self._batches(piece):
+            if read.rows:  # Not the batch of `_without_rows`, which has all columns.
+                raw = read._replace(prefix=f"{self._keys[piece.file]}:", first_number=number)
+                number += raw.rows
+                raw = raw if self._keeps_empty else without_empty_rows(raw)
                 self._rows += raw.batch.num_rows
                 self._rejection = self._rejection or next(iter(raw.rejected), None)
-                yield raw._replace(batch=raw.batch.select(self._columns))
+                yield _finished(raw, self._facts[piece.file], self._chooser)
 
     def _batches(self, piece: FilePiece) -> Generator[RawBatch, None, None]:
         """Yield the rows of a piece, and before them a batch without rows."""
-        place, facts = self.place_of(piece), self._facts[piece.file]
+        place = self.place_of(piece)
+        choose = partial(self._chooser.choose, place=place, of_folders=list(self._facts[piece.file].values))
         read_csv: _Read = partial(_read_csv, key=self._keys[piece.file], dialect=self._dialect)
         read = _READERS.get(format_of(place.name), read_csv)
-        number = piece.rows_before + 1 + (self._dialect.header_lines if read is read_csv else 0)
         # A CSV file is read several times, but a bucket should send it only once.
         with _explained(place), storage.local_copy(place) as file:
-            for raw in read(file, place, piece):
-                numbered = raw._replace(prefix=f"{self._keys[piece.file]}:", first_number=number)
-                number += raw.rows
-                yield _with_facts(numbered if self._keeps_empty else without_empty_rows(numbered), facts)
+            yield from read(file, place, piece, choose)
 
-    def _require_columns(self, names: Sequence[str], place: Place) -> None:
-        """Raise SourceError if a file has other columns than the first one. Their order may differ."""
-        if not self._first:
-            self._first, self._columns = place, names
-        if names == self._columns:
-            return
-        expected, found = set(self._columns), set(names)
-        advice = "correct the file, or remove it, because all files of a table must have the same columns"
-        if missing := [name for name in self._columns if name not in found]:
-            raise SourceError(f"{place} has no column {missing[0]!r}, but {self._first} has one: {advice}")
-        if additional := [name for name in names if name not in expected]:
-            raise SourceError(f"{place} has a column {additional[0]!r}, but {self._first} has none: {advice}")
+    def _names_of_others(self) -> Iterator[Collection[str]]:
+        """Yield the names of the columns of the first files."""
+        return map(self.names_of, islice(self._files.values(), MAX_COMPARED))
 
     def require_rows(self) -> None:
         """Raise SourceError if no piece had a valid row."""
@@ -337,8 +348,8 @@ class TableReader:
             )
 
     def advice(self) -> str:
-        """Return the setting that the first line of a CSV file asks for, in words. Empty if it looks like a header."""
-        place = self._first or next(iter(self._files.values()))
+        """Return the setting that the header of the first file asks for, in words. Empty if it looks like a header."""
+        place = next(iter(self._files.values()))
         if format_of(place.name) in _READERS:
             return ""
         with _explained(place), storage.local_copy(place) as file:
@@ -350,7 +361,9 @@ def _without_rows(names: Sequence[str]) -> RawBatch:
     return RawBatch(pa.RecordBatch.from_arrays([pa.nulls(0)] * len(names), list(names)), [])
 
 
-def _read_csv(file: Path, place: Place, piece: FilePiece, key: str, dialect: Dialect) -> Iterator[RawBatch]:
+def _read_csv(
+    file: Path, place: Place, piece: FilePiece, choose: _Choose, key: str, dialect: Dialect
+) -> Iterator[RawBatch]:
     parse = arrow_csv.ParseOptions(delimiter=_delimiter_of(file, place.name, dialect))
     parse.newlines_in_values = _has_quotes(file, _text_encoding(dialect), piece)
     if not piece.has_checked_quotes:
@@ -359,11 +372,11 @@ def _read_csv(file: Path, place: Place, piece: FilePiece, key: str, dialect: Dia
     names, has_rows = _header(file, parse.delimiter, dialect)
     if not names:
         raise SourceError(f"{place} is empty: write a header and rows into the file, or remove it")
-    try:
-        _require_names(names, place)
-    except SourceError as error:
-        raise SourceError(f"{error}{_advice(file, parse.delimiter, dialect)}") from None
     yield _without_rows(names)
+    try:
+        included = list(choose(pa.schema([(name, pa.string()) for name in names])))
+    except (SettingsError, SourceError) as error:
+        raise type(error)(f"{error}{_advice(file, parse.delimiter, dialect)}") from None
     # Arrow refuses a header without a line break. An engine may write one for an empty partition.
     if not has_rows:
         return
@@ -380,7 +393,8 @@ def _read_csv(file: Path, place: Place, piece: FilePiece, key: str, dialect: Dia
     ragged = _RaggedRows(key, offset, header_rows=0 if piece.begin else dialect.header_lines)
     parse.invalid_row_handler = ragged.reject
     convert = arrow_csv.ConvertOptions(
-        column_types=dict.fromkeys(names, pa.string()),
+        column_types=dict.fromkeys(included, pa.string()),
+        include_columns=included,
         null_values=[""],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
@@ -431,24 +445,24 @@ class _RaggedRows:
         return [row._replace(after=row.after - begin) for row in taken]
 
 
-def _read_parquet(file: Path, place: Place, piece: FilePiece) -> Iterator[RawBatch]:
+def _read_parquet(file: Path, place: Place, piece: FilePiece, choose: _Choose) -> Iterator[RawBatch]:
     require_plain(file)
     with retried(lambda: file.open("rb"), file) as stream:
-        schema = parquet.read_schema(stream)
-        names = schema.names
-        yield _of_schema(schema, place)
+        schema = flat_schema(parquet.read_schema(stream))
+        yield _without_rows(schema.names)
+        names = choose(schema)
         buffer_size = min(max(_PARQUET_BUFFERS // max(len(names), 1), 4096), _CHUNK)
         # Without buffers, Arrow would hold all bytes of a row group, which may be the whole file.
         with parquet.ParquetFile(
             stream, buffer_size=buffer_size, pre_buffer=False, page_checksum_verification=True
         ) as reader:
-            for batch in _batches_of(reader, piece):
+            for batch in map(flat_batch, _batches_of(reader, piece, names)):
                 # Parquet files are read without checking that strings are UTF-8.
                 _require_utf8(batch, place)
                 yield RawBatch(batch, [])
 
 
-def _read_arrow(file: Path, place: Place, _: FilePiece) -> Iterator[RawBatch]:
+def _read_arrow(file: Path, place: Place, _: FilePiece, choose: _Choose) -> Iterator[RawBatch]:
     require_plain(file)
     # A program may write a whole table as one batch. Its columns are then not copied into memory.
     with retried(lambda: pa.memory_map(os.fsencode(file)), file) as stream:
@@ -459,9 +473,12 @@ def _read_arrow(file: Path, place: Place, _: FilePiece) -> Iterator[RawBatch]:
             raise ValueError("its format is version 1 of Feather: write it with version 2, or as Parquet")
         is_stream = begin != _ARROW_MAGIC
         with (ipc.open_stream if is_stream else ipc.open_file)(stream) as reader:
-            yield _of_schema(reader.schema, place)
+            schema = flat_schema(reader.schema)
+            yield _without_rows(schema.names)
+            names = choose(schema)
             batches = reader if is_stream else map(reader.get_batch, range(reader.num_record_batches))
-            for batch in batches:
+            # With `included_fields`, Arrow would copy the columns of a whole batch.
+            for batch in (flat_batch(each).select(names) for each in batches):
                 _require_utf8(batch, place)
                 for start in range(0, batch.num_rows, MAX_BATCH_ROWS):
                     yield RawBatch(batch.slice(start, MAX_BATCH_ROWS), [])
@@ -471,22 +488,14 @@ _READERS: Mapping[str, _Read] = {PARQUET: _read_parquet, ARROW: _read_arrow}
 """How files are read that are not CSV."""
 
 
-def _of_schema(schema: pa.Schema, place: Place) -> RawBatch:
-    """Return the batch that comes first. Raises SourceError if a column has no valid name or type."""
-    _require_names(schema.names, place)
-    for field in schema:
-        require_supported(field.name, field.type)
-    return _without_rows(schema.names)
-
-
-def _batches_of(reader: parquet.ParquetFile, piece: FilePiece) -> Iterator[pa.RecordBatch]:
+def _batches_of(reader: parquet.ParquetFile, piece: FilePiece, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a piece. The rows before it in its first row group are decoded, too."""
     metadata = reader.metadata
     end = metadata.num_rows if piece.end is None else piece.end
     starts = [0, *accumulate(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))]
     groups = [number for number, (first, after) in enumerate(pairwise(starts)) if first < end and after > piece.begin]
     position = starts[groups[0]] if groups else 0
-    for batch in reader.iter_batches(_batch_rows(metadata), row_groups=groups):
+    for batch in reader.iter_batches(_batch_rows(metadata, names), row_groups=groups, columns=names):
         first, last = max(piece.begin - position, 0), min(end - position, batch.num_rows)
         position += batch.num_rows
         if first < last:
@@ -495,12 +504,20 @@ def _batches_of(reader: parquet.ParquetFile, piece: FilePiece) -> Iterator[pa.Re
             return
 
 
-def _batch_rows(metadata: parquet.FileMetaData) -> int:
+def _batch_rows(metadata: parquet.FileMetaData, names: Sequence[str]) -> int:
     """Return how many rows of a Parquet file are read at once: fewer if the rows are large."""
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    chosen = set(names)
+    # The path of an element of the list `tags` is `tags.list.element`.
+    paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    read = [number for number, path in enumerate(paths) if not chosen.isdisjoint(paths_to(path))]
     # A value takes at least 8 bytes in memory, however well it is encoded in the file.
-    row_bytes = [max(group.total_byte_size // max(group.num_rows, 1), 8 * group.num_columns) for group in groups]
-    return max(1, min(MAX_BATCH_ROWS, _BATCH_BYTES // max(row_bytes, default=1)))
+    row_bytes = 8 * len(read)
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        # To ask for each column of thousands takes seconds.
+        is_whole = len(read) == len(paths)
+        size = group.total_byte_size if is_whole else sum(group.column(each).total_uncompressed_size for each in read)
+        row_bytes = max(row_bytes, size // max(group.num_rows, 1))
+    return max(1, min(MAX_BATCH_ROWS, _BATCH_BYTES // max(row_bytes, 1)))
 
 
 def _require_utf8(batch: pa.RecordBatch, place: Place) -> None:
@@ -560,22 +577,6 @@ def _advice(file: Path, delimiter: str, dialect: Dialect) -> str:
     """Return the setting that the line of the header asks for, in words."""
     with _lines(file, _text_encoding(dialect), FilePiece(str(file)), errors="replace") as lines:
         return advice_on(next(islice(lines, dialect.skipped_lines, None), ""), delimiter, dialect)
-
-
-def _require_names(names: Sequence[str], place: Place) -> None:
-    """Raise SourceError if a column has no name, or the name of another one."""
-    seen: set[str] = set()
-    for number, name in enumerate(names, 1):
-        if not name.strip():
-            raise SourceError(
-                f"{place} has no name for column {number}: name it in the first line. If it is the index of pandas, "
-                "write the table with index=False"
-            )
-        if name in seen:
-            raise SourceError(f"{place} has two columns {name!r}: rename one")
-        if _PANDAS_INDEX.fullmatch(name):  # A model could learn from the order of the rows.
-            raise SourceError(f"{place} has the column {name!r}, the index of pandas: write the table with index=False")
-        seen.add(name)
 
 
 @contextmanager

@@ -48,8 +48,8 @@ def table_facts(schema: Schema, order: Order) -> dict[str, Any]:
     preprocessing = {column.name: _preprocessing(column, numbers, texts, order) for column in schema.prepared}
     if schema.label.name in preprocessing and schema.label.type == "float":
         _warn_of_steps(schema.label, preprocessing[schema.label.name])
-    # The notes are in `quality`.
-    return {**replace(schema, notes=()).to_json(), "preprocessing": preprocessing}
+    # The notes, and the columns that were left out, are in `quality`.
+    return {**replace(schema, notes=(), left_out={}).to_json(), "preprocessing": preprocessing}
 
 
 def _warn_of_steps(label: Column, facts: Mapping[str, Any]) -> None:
@@ -161,5 +161,9 @@ def split_unit(schema: Schema) -> str:
 
 
 def table_quality(schema: Schema, order: Order) -> dict[str, Any]:
-    """Return what is notable about columns, how many values decide the split, and what they make of its shares."""
-    return {"column_notes": list(schema.notes), "split_values": split_facts(schema, order)}
+    """Return what is notable about columns, and how many values decide the split, with its shares."""
+    return {
+        "column_notes": list(schema.notes),
+        "columns_left_out": dict(schema.left_out),
+        "split_values": split_facts(schema, order),
+    }
