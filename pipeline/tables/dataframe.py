@@ -61,7 +61,7 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
         for batch in batches:
             raw = RawBatch(batch.rename_columns(names), [], left_out=left_out, prefix=_prefix(), first_number=number)
             number += raw.rows
-            yield without_empty_rows(raw)
+            yield without_empty_rows(raw, names)
 
     def infer(batches: Batches) -> bytes:
         inference = Inference(options.columns)

@@ -225,7 +225,7 @@ def read_table(
         for file, batch in read:
             raw = RawBatch(batch, [], prefix=f"{keys[file]}:", first_number=numbers[file] + 1)
             numbers[file] += raw.rows
-            yield _finished(raw if keeps_empty else without_empty_rows(raw), facts[file], chooser)
+            yield _finished(raw if keeps_empty else without_empty_rows(raw, chooser.names), facts[file], chooser)
         return
     reader = TableReader(files, dialect, place, split_column, selection, keeps_empty=keeps_empty)
     for file in files:
@@ -243,12 +243,14 @@ def _json_batches(
         yield file, batch
 
 
-def without_empty_rows(raw: RawBatch) -> RawBatch:
-    """Leave out the rows without any value."""
-    batch = raw.batch
+def without_empty_rows(raw: RawBatch, names: Collection[str]) -> RawBatch:
+    """Leave out the rows without any value in the columns `names`. Without such a column, all rows are kept."""
+    batch, names = raw.batch, set(names)
     is_text = batch.schema.metadata == TEXT
     is_empty = None
-    for column in batch.columns:
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name not in names:
+            continue
         of_column = compute.is_null(column, nan_is_null=True)
         if is_text and pa.types.is_string(column.type):
             of_column = compute.equal(compute.fill_null(compute.binary_length(stripped(column)), 0), 0)
@@ -318,7 +320,7 @@ class TableReader:
             if read.rows:  # Not the batch of `_without_rows`, which has all columns.
                 raw = read._replace(prefix=f"{self._keys[piece.file]}:", first_number=number)
                 number += raw.rows
-                raw = raw if self._keeps_empty else without_empty_rows(raw)
+                raw = raw if self._keeps_empty else without_empty_rows(raw, self._chooser.names)
                 self._rows += raw.batch.num_rows
                 self._rejection = self._rejection or next(iter(raw.rejected), None)
                 yield _finished(raw, self._facts[piece.file], self._chooser)

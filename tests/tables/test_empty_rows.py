@@ -50,7 +50,7 @@ def test_rejected_rows_keep_the_numbers_of_their_lines(tmp_path: Path):
 def test_places_of_rejected_rows_follow_the_rows_that_stay():
     batch = pa.record_batch({"x": pa.array([None, 1, None, 2, 3]), "y": pa.array([None, 1, None, 2, None])})
     rejected = [RejectedRow("a", "", "", after) for after in (0, 1, 2, 5)]
-    raw = without_empty_rows(RawBatch(batch, rejected, prefix="t.csv:", first_number=2))
+    raw = without_empty_rows(RawBatch(batch, rejected, prefix="t.csv:", first_number=2), ["x", "y"])
     assert raw.batch.to_pydict() == {"x": [1, 2, 3], "y": [1, 2, None]}
     assert [each.after for each in raw.rejected] == [0, 0, 1, 3]
     assert (list(raw.empty), raw.rows) == ([0, 1], 9)
