@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.harness.environments import ENVIRONMENTS, missing_because
-from benchmarks.harness.machine import HOME, job_file, logs, new_folder, say
+from benchmarks.harness.machine import job_file, logs, new_folder, say
 from benchmarks.harness.rounds import Contender, whole
 
 SEEDS = 5

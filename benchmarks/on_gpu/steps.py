@@ -15,7 +15,7 @@ import tensorflow as tf
 from benchmarks.harness.rounds import turned
 from benchmarks.on_gpu import Report, Row
 from benchmarks.on_gpu.section import in_words
-from pipeline.config.automatic import TrainingSettings, training_settings_from
+from pipeline.config.automatic import TrainingSettings, training_settings
 from pipeline.dataset.manifest import load
 from pipeline.input import training_batches
 from pipeline.input.options import batch_options
@@ -47,7 +47,7 @@ def steps(job: dict[str, Any], report: Report) -> None:
     strategy = open_strategy(None)
     for name, changed in VARIANTS:
         try:
-            row = _variant(name, training_settings_from({**job["settings"], **changed}), strategy, job)
+            row = _variant(name, training_settings({**job["settings"], **changed}), strategy, job)
         except Exception as error:  # noqa: BLE001 - reported, as said above
             row = Row(name, in_words(error), {"error": in_words(error)})
         report(row)

@@ -64,7 +64,7 @@ def with_automatic_values(settings: Settings, training_examples: int) -> Trainin
     return validated(TrainingSettings, {**values, **chosen, "model": model, "batch_size": batch_size, **given})
 
 
-def training_settings_from(values: Mapping[str, Any]) -> TrainingSettings:
+def training_settings(values: Mapping[str, Any]) -> TrainingSettings:
     """Return the settings of a training from a file. In `run.json`, all have a value; those for images need none.
 
     Raises what `settings_from` does.

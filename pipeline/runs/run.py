@@ -35,7 +35,7 @@ from typing import Any
 
 from pipeline import storage
 from pipeline.config.allowed import require_allowed, require_folder
-from pipeline.config.automatic import TrainingSettings, deciding_values, training_settings_from
+from pipeline.config.automatic import TrainingSettings, deciding_values, training_settings
 from pipeline.config.workspace import place_hash, run_folder
 from pipeline.errors import (
     DatasetError,
@@ -213,7 +213,7 @@ def load_run(folder: Path) -> Run:
     require_run_format(content, folder)
     del content["format"]
     # The folder itself counts, not the stored one: a run may have been moved, or fetched to another worker.
-    return Run(**{**content, "folder": folder, "settings": training_settings_from(content["settings"])})
+    return Run(**{**content, "folder": folder, "settings": training_settings(content["settings"])})
 
 
 @dataclass(frozen=True)
@@ -436,7 +436,7 @@ def describe_progress(places: Mapping[str, Any], run_id: str) -> str:
 
     `places` are the settings `workspace` and `local_folder`, if they differ from the defaults.
     """
-    settings = training_settings_from(places)
+    settings = training_settings(places)
     folders = local_run_folder(settings.workspace, settings.local_folder, run_id).glob(f"*/{RUN}")
     newest = max(folders, key=lambda path: path.stat().st_mtime, default=None)
     row = last_row(newest.parent / "record", "epochs") if newest else None

@@ -12,7 +12,7 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from pipeline.config.automatic import TrainingSettings, training_settings_from
+from pipeline.config.automatic import TrainingSettings, training_settings
 from pipeline.errors import SettingsError, error_to_json
 from pipeline.training.model.models import build_model, model_options
 from pipeline.training.model.own_functions import explain_errors
@@ -22,7 +22,7 @@ from pipeline.training.step.steps import StepOptions, Steps
 
 def main(classes: int, labels: str, answer: Path) -> None:
     """Check the model of the settings on stdin and write what is wrong with it."""
-    settings = training_settings_from(json.load(sys.stdin))
+    settings = training_settings(json.load(sys.stdin))
     failure = {}
     try:
         model = build_model(model_options(settings), classes)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.config.example_kinds import IMAGES, TABLE
 from pipeline.config.automatic import TrainingSettings
+from pipeline.config.example_kinds import IMAGES, TABLE
 from pipeline.monitor.limits import IDLE_GPU, Limit
 from pipeline.monitor.verdict import Verdict
 from pipeline.tuning.contenders import PREPARED_PER_CROP

@@ -26,7 +26,7 @@ class RowSample:
     def __init__(self, columns: int) -> None:
         self._hashes = np.empty(0, np.uint64)
         self._numbers = np.empty((0, columns), np.float32)
-        self._weights = np.empty(0)
+        self._weights: NDArray[np.float64] = np.empty(0)
 
     def add(self, hashes: NDArray[np.uint64], numbers: NDArray[np.float32]) -> None:
         """Add rows with their numbers, (rows, columns)."""
@@ -42,7 +42,7 @@ class RowSample:
         weights = np.concatenate((self._weights, np.ones(len(hashes))))
         unique, places, inverse = np.unique(joined, return_index=True, return_inverse=True)
         self._hashes = unique[:MAX_SAMPLE]
-        self._weights = np.bincount(inverse, weights)[:MAX_SAMPLE]
+        self._weights = np.bincount(inverse, weights).astype(np.float64)[:MAX_SAMPLE]
         self._numbers = np.concatenate((self._numbers, numbers))[places[:MAX_SAMPLE]]
 
     def quantiles(self, column: int) -> NDArray[np.float64]:
@@ -79,4 +79,5 @@ def joined_quantiles(quantiles: Sequence[Sequence[float]], counts: Sequence[int]
         return []
     values = np.concatenate([np.asarray(each, np.float64) for each, _ in known])
     weights = np.concatenate([np.full(len(each), count / len(each)) for each, count in known])
-    return quantiles_of(values, weights).tolist()
+    joined: list[float] = quantiles_of(values, weights).tolist()
+    return joined

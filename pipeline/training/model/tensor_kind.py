@@ -7,8 +7,8 @@ from zipfile import BadZipFile
 
 import keras
 
-from pipeline.config.example_kinds import tensors_of
 from pipeline.config.automatic import TrainingSettings
+from pipeline.config.example_kinds import tensors_of
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import BadInput
 from pipeline.evaluation.answers import Answers

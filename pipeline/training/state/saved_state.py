@@ -79,7 +79,7 @@ class Keeper:
             self._save_model(epoch, values)
 
     def has_stalled(self, epochs_done: int) -> bool:
-        """Return whether the last `patience` epochs were not better than the best one. Only server 0 ever returns False.
+        """Return whether the last `patience` epochs were not better than the best one. True on all servers but 0.
 
         `best.json` decides. It goes back to the last checkpoint with the training, so after a stop the count goes on.
         """

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from pipeline.config.automatic import training_settings_from
+from pipeline.config.automatic import training_settings
 from pipeline.config.settings import Settings
 from pipeline.dataset import manifest as datasets
 from pipeline.errors import SourceError
@@ -31,7 +31,7 @@ from standins.fake_gcs import FakeGcs
 from tests.images.drawn import encoded, scene, turned, usable
 
 pytestmark = pytest.mark.long
-SETTINGS = training_settings_from({"image_size": 32, "batch_size": 8, "epochs": 1})
+SETTINGS = training_settings({"image_size": 32, "batch_size": 8, "epochs": 1})
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline import storage
 from pipeline.__main__ import main
-from pipeline.config.automatic import training_settings_from
+from pipeline.config.automatic import training_settings
 from pipeline.config.settings import Settings
 from pipeline.dataset import manifest as datasets
 from pipeline.errors import DatasetError
@@ -34,7 +34,7 @@ from pipeline.training.served.exported import evaluate_exported
 from standins.fake_gcs import FakeGcs
 from tests.published import replace_record
 
-SETTINGS = training_settings_from({"image_size": 32, "batch_size": 8})
+SETTINGS = training_settings({"image_size": 32, "batch_size": 8})
 SEED = 1
 """Seed of weights that predict about half of the images correctly. Only then is an always wrong model clearly worse."""
 
@@ -60,7 +60,7 @@ def run_json_of(dataset: Path) -> dict[str, Any]:
 def of_source(published: Path, workspace: Path, **values: object) -> Path:
     """Build another dataset from the images of `published`."""
     source = published.parents[3] / "source"
-    return Path(build(training_settings_from({"source_uri": str(source), "workspace": str(workspace), **values}))["dataset"])
+    return Path(build(training_settings({"source_uri": str(source), "workspace": str(workspace), **values}))["dataset"])
 
 
 def as_trained(exported: Path, folder: Path, settings: Settings) -> dict[str, np.ndarray]:
