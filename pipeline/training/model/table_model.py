@@ -32,6 +32,7 @@ DROPOUT = 0.2
 MAX_SCALED = 3.0
 """No number on its scale is larger. Otherwise, an outlier would decide a whole step."""
 MAX_UNITS = 1e6
+MAX_LOGARITHM = 10.0
 PIECE_ROWS = 16
 """A piece between two quantiles has at least about this many training rows, unless a column has fewer values."""
 MAX_EMBEDDING = 50
@@ -178,7 +179,7 @@ def _normalized_list(inputs: Tensors, column: Column, preprocessing: dict[str, A
     if "mean" not in facts:
         # Numbers of an unknown scale. Their logarithm tells small ones apart, and large ones up to 10^8, too.
         logarithms = ops.sign(values) * ops.log1p(ops.abs(values))
-        return _clipped(_scaled(ops.nan_to_num(ops.cast(logarithms, "float32")), [0.5]))
+        return ops.clip(_scaled(ops.nan_to_num(ops.cast(logarithms, "float32")), [0.5]), -MAX_LOGARITHM, MAX_LOGARITHM)
     scale = _scale_of(facts)
     return _clipped(_scaled(ops.nan_to_num(ops.cast(values - scale.center, "float32")), [1 / scale.unit]))
 
