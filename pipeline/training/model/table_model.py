@@ -6,8 +6,8 @@ gives logits, (batch, classes), or for a regression (batch, 1): the label less i
 The model `mlp` sees a number in up to three forms, which follow from the quantiles of the training rows, so that a few
 outliers do not decide them:
 
-- on a scale with the median at 0, where three quarters of the rows are within about 1, and no value beyond 3. The scale
-  is that of Holzmüller et al. 2024, Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data.
+- on a scale with the median at 0, on which a normal distribution has the deviation 1, and no number is beyond 3: the
+  robust scale of Holzmüller et al. 2024, Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data.
 - in pieces: between each two quantiles, a number that rises from 0 to 1, as in Gorishniy et al. 2022, On Embeddings for
   Numerical Features in Tabular Deep Learning. A linear layer of them is any curve of straight pieces.
 - whole numbers with few values: a weight for each value, as the values of a text have one.
@@ -32,7 +32,11 @@ DROPOUT = 0.2
 MAX_SCALED = 3.0
 """No number on its scale is larger. Otherwise, an outlier would decide a whole step."""
 MAX_UNITS = 1e6
+"""Numbers are cut here before they are squared, which would overflow."""
+MIN_WIDTH = 1e-30
+"""Narrower pieces and units are left out, because float32 cannot hold their inverse."""
 MAX_LOGARITHM = 10.0
+"""A number of a list without facts is at most this large, on its scale of logarithms."""
 PIECE_ROWS = 16
 """A piece between two quantiles has at least about this many training rows, unless a column has fewer values."""
 MAX_EMBEDDING = 50
@@ -124,14 +128,13 @@ def _forms(inputs: Tensors, columns: Sequence[Column], preprocessing: dict[str, 
     pieces = [(each, *ends) for each, scale in enumerate(scales) for ends in pairwise(scale.edges)]
     if pieces:
         places, lows, highs = (list(part) for part in zip(*pieces, strict=True))
-        widths = [high - low for low, high in zip(lows, highs, strict=True)]
-        offsets = [-low / width for low, width in zip(lows, widths, strict=True)]
-        rising = _scaled(ops.take(values, places, axis=-1), [1 / width for width in widths], offsets)
+        above = _less(ops.take(values, places, axis=-1), lows)
+        rising = _scaled(above, [1 / (high - low) for low, high in zip(lows, highs, strict=True)])
         forms.append((places, ops.clip(rising, 0.0, 1.0)))
     known = [(each, value) for each, scale in enumerate(scales) for value in scale.values]
     if known:
         places, of_places = (list(part) for part in zip(*known, strict=True))
-        distances = ops.abs(_scaled(ops.take(values, places, axis=-1), [1.0], [-value for value in of_places]))
+        distances = ops.abs(_less(ops.take(values, places, axis=-1), of_places))
         forms.append((places, ops.relu(1.0 - distances)))  # 1 for the value itself, and 0 for other whole numbers.
     if not any(column.missing for column in columns):
         return [form for _, form in forms]
@@ -151,7 +154,7 @@ class _Scale(NamedTuple):
     center: float
     unit: float
     edges: Sequence[float]
-    """The quantiles, without repeats."""
+    """The quantiles that pieces are between."""
     values: Sequence[float]
     """The values of a column of whole numbers that has few of them."""
 
@@ -165,10 +168,13 @@ def _scale_of(facts: Mapping[str, Any]) -> _Scale:
     center = quantiles[2 * quarter]
     # In a normal distribution, each of them is the standard deviation.
     units = [(quantiles[-quarter - 1] - quantiles[quarter]) / 1.35, (quantiles[-1] - quantiles[0]) / 5.15]
-    unit = next((each for each in (*units, facts["deviation"]) if each), 1.0)
+    unit = next((each for each in (*units, facts["deviation"]) if each > MIN_WIDTH), 1.0)
     # Each piece should have enough rows to learn from.
     step = next(step for step in (1, 2, 4, 8, 16) if step == 16 or facts["count"] * step >= PIECE_ROWS * len(quantiles))
-    edges = sorted({each - center for each in quantiles[::step]})
+    edges: list[float] = []
+    for quantile in quantiles[::step]:
+        if not edges or quantile - center - edges[-1] > MIN_WIDTH:
+            edges.append(quantile - center)
     return _Scale(center, unit, edges, [value - center for value in facts.get("values", ())])
 
 
@@ -184,13 +190,17 @@ def _normalized_list(inputs: Tensors, column: Column, preprocessing: dict[str, A
     return _clipped(_scaled(ops.nan_to_num(ops.cast(values - scale.center, "float32")), [1 / scale.unit]))
 
 
-def _scaled(values: Any, scale: Sequence[float], offset: Sequence[float] = (0.0,)) -> Any:
-    return layers.Rescaling(list(scale), list(offset), dtype="float32")(values)
+def _scaled(values: Any, scale: Sequence[float]) -> Any:
+    return layers.Rescaling(list(scale), dtype="float32")(values)
+
+
+def _less(values: Any, subtracted: Sequence[float]) -> Any:
+    return layers.Rescaling([1.0], [-each for each in subtracted], dtype="float32")(values)
 
 
 def _clipped(scaled: Any) -> Any:
-    """Return numbers that stay as they are near 0, and go to MAX_SCALED at most. None of them loses its place."""
-    limited = ops.clip(scaled, -MAX_UNITS, MAX_UNITS)  # Otherwise, the square would overflow.
+    """Return numbers that hardly change near 0, and stay below MAX_SCALED in the same order."""
+    limited = ops.clip(scaled, -MAX_UNITS, MAX_UNITS)
     return limited / ops.sqrt(1.0 + ops.square(limited / MAX_SCALED))
 
 
