@@ -13,7 +13,7 @@ outliers do not decide them:
 - whole numbers with few values: a weight for each value, as the values of a text have one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -35,6 +35,8 @@ MAX_UNITS = 1e6
 """Numbers are cut here before they are squared, which would overflow."""
 MIN_WIDTH = 1e-30
 """Narrower pieces and units are left out, because float32 cannot hold their inverse."""
+FAR = 1e30
+"""A place that stands for no value: far from all numbers."""
 MAX_LOGARITHM = 10.0
 """A number of a list without facts is at most this large, on its scale of logarithms."""
 PIECE_ROWS = 16
@@ -117,35 +119,40 @@ def _mlp(inputs: Tensors, schema: Schema, preprocessing: dict[str, Any], outputs
 def _forms(inputs: Tensors, columns: Sequence[Column], preprocessing: dict[str, Any]) -> list[Any]:
     """Return the forms of the numbers of some columns, each (batch, width); 0 for missing values."""
     scales = [_scale_of(preprocessing[column.name]) for column in columns]
-    # In float64, because float32 holds a time only to two minutes.
-    centered = [
-        ops.cast(inputs[column.name], "float64") - scale.center for column, scale in zip(columns, scales, strict=True)
-    ]
-    # A value that is not a number counts as the median.
-    values = ops.nan_to_num(ops.cast(ops.stack(centered, axis=-1), "float32"))
-    every = list(range(len(columns)))
-    forms = [(every, _clipped(_scaled(values, [1 / scale.unit for scale in scales])))]
-    pieces = [(each, *ends) for each, scale in enumerate(scales) for ends in pairwise(scale.edges)]
-    if pieces:
-        places, lows, highs = (list(part) for part in zip(*pieces, strict=True))
-        above = _less(ops.take(values, places, axis=-1), lows)
-        rising = _scaled(above, [1 / (high - low) for low, high in zip(lows, highs, strict=True)])
-        forms.append((places, ops.clip(rising, 0.0, 1.0)))
-    known = [(each, value) for each, scale in enumerate(scales) for value in scale.values]
-    if known:
-        places, of_places = (list(part) for part in zip(*known, strict=True))
-        distances = ops.abs(_less(ops.take(values, places, axis=-1), of_places))
-        forms.append((places, ops.relu(1.0 - distances)))  # 1 for the value itself, and 0 for other whole numbers.
-    if not any(column.missing for column in columns):
-        return [form for _, form in forms]
-    is_present = ops.stack(
-        [
-            inputs[mask_name(column.name)] if column.missing else ops.ones_like(inputs[column.name], "float32")
-            for column in columns
-        ],
-        axis=-1,
-    )
-    return [form * ops.take(is_present, places, axis=-1) for places, form in forms]
+    in_pieces = [number for number, scale in enumerate(scales) if len(scale.edges) > 1]
+    in_values = [number for number, scale in enumerate(scales) if scale.values]
+
+    def centered(numbers: Iterable[int]) -> Any:
+        # In float64, because float32 holds a time only to two minutes.
+        values = [ops.cast(inputs[columns[number].name], "float64") - scales[number].center for number in numbers]
+        # A value that is not a number counts as the median.
+        return ops.nan_to_num(ops.cast(ops.stack(values, axis=-1), "float32"))
+
+    def present(form: Any, numbers: Sequence[int]) -> Any:
+        """Return a form, (batch, columns, width), with 0 for missing values, as (batch, columns * width)."""
+        if any(columns[number].missing for number in numbers):
+            masks = [_mask(inputs, columns[number]) for number in numbers]
+            form = form * ops.expand_dims(ops.stack(masks, axis=-1), -1)
+        return ops.reshape(form, (-1, form.shape[1] * form.shape[2]))
+
+    every = range(len(columns))
+    scaled = _clipped(_scaled(centered(every), [1 / scale.unit for scale in scales]))
+    forms = [present(ops.expand_dims(scaled, -1), every)]
+    if in_pieces:
+        pieces = [list(pairwise(scales[number].edges)) for number in in_pieces]
+        above = _less(centered(in_pieces), [[low for low, _ in each] for each in pieces], 0.0)
+        steepness = _filled([[1 / (high - low) for low, high in each] for each in pieces], 0.0)
+        forms.append(present(ops.clip(_scaled(above, steepness), 0.0, 1.0), in_pieces))
+    if in_values:
+        values = [scales[number].values for number in in_values]
+        distance = ops.abs(_less(centered(in_values), values, FAR))
+        # 1 for the value itself, and 0 for all other whole numbers.
+        forms.append(present(ops.relu(1.0 - distance), in_values))
+    return forms
+
+
+def _mask(inputs: Tensors, column: Column) -> Any:
+    return inputs[mask_name(column.name)] if column.missing else ops.ones_like(inputs[column.name], "float32")
 
 
 class _Scale(NamedTuple):
@@ -190,12 +197,22 @@ def _normalized_list(inputs: Tensors, column: Column, preprocessing: dict[str, A
     return _clipped(_scaled(ops.nan_to_num(ops.cast(values - scale.center, "float32")), [1 / scale.unit]))
 
 
-def _scaled(values: Any, scale: Sequence[float]) -> Any:
+def _scaled(values: Any, scale: Sequence[Any]) -> Any:
     return layers.Rescaling(list(scale), dtype="float32")(values)
 
 
-def _less(values: Any, subtracted: Sequence[float]) -> Any:
-    return layers.Rescaling([1.0], [-each for each in subtracted], dtype="float32")(values)
+def _less(values: Any, subtracted: Sequence[Sequence[float]], filler: float) -> Any:
+    """Return values, (batch, columns), less each of some numbers of their column, (batch, columns, width)."""
+    offsets = [[-each for each in row] for row in _filled(subtracted, filler)]
+    # `Rescaling` does not know the shape of its output if that is larger than its input.
+    repeated = ops.stack([values] * len(offsets[0]), axis=-1)
+    return layers.Rescaling([1.0], offsets, dtype="float32")(repeated)
+
+
+def _filled(rows: Sequence[Sequence[float]], filler: float) -> list[list[float]]:
+    """Return the rows with equal lengths."""
+    width = max(map(len, rows))
+    return [[*row, *[filler] * (width - len(row))] for row in rows]
 
 
 def _clipped(scaled: Any) -> Any:

@@ -13,7 +13,7 @@ import pytest
 from pipeline import storage
 from pipeline.__main__ import main
 from pipeline.config.automatic import training_settings
-from pipeline.config.settings import Settings
+from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset import manifest as datasets
 from pipeline.errors import DatasetError
 from pipeline.evaluation.metrics import load_predictions, save_predictions
@@ -60,7 +60,7 @@ def run_json_of(dataset: Path) -> dict[str, Any]:
 def of_source(published: Path, workspace: Path, **values: object) -> Path:
     """Build another dataset from the images of `published`."""
     source = published.parents[3] / "source"
-    return Path(build(training_settings({"source_uri": str(source), "workspace": str(workspace), **values}))["dataset"])
+    return Path(build(settings_from({"source_uri": str(source), "workspace": str(workspace), **values}))["dataset"])
 
 
 def as_trained(exported: Path, folder: Path, settings: Settings) -> dict[str, np.ndarray]:
