@@ -1,7 +1,8 @@
 # What a person types is what CI runs. `make help` lists it.
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev env-engines env-readers run backfill up down status test test-core test-long docs check lock clean bench-env bench-sharding \
-	bench-engines bench-planning bench-input bench-storage bench-orchestration bench-training bench-steps bench-monitoring bench-gpu bench-plugin bench-verdicts bench-tables demo-gcs docker-up \
+	bench-engines bench-planning bench-input bench-storage bench-orchestration bench-training bench-steps bench-monitoring bench-gpu bench-plugin bench-verdicts bench-tables \
+	bench-intervals bench-promotion bench-served-pixels demo-gcs docker-up \
 	docker-check docker-down
 
 VENV_PYTHON := .venv/bin/python
@@ -99,7 +100,7 @@ lock: ## compile the lock files from pyproject.toml (needs uv)
 	$(LOCK) -c requirements.txt benchmarks/environments/storage.in -o benchmarks/environments/storage.txt
 	for name in peers dali spdl litdata ray ffcv img2dataset models; do \
 		$(LOCK) benchmarks/environments/$$name.in -o benchmarks/environments/$$name.txt || exit 1; done
-	$(LOCK) -c requirements.txt pyproject.toml tests/readers.in -o $(READERS)
+	$(LOCK) -c requirements.txt --extra heic pyproject.toml tests/readers.in -o $(READERS)
 
 ENGINES := requirements-engines.txt
 # Airflow's side of Spark, in a folder of its own, because Airflow itself is in .venv.
@@ -115,7 +116,7 @@ env-engines: env .engines/airflow/installed ## create .engines with Spark and Be
 	touch $@
 
 READERS := tests/requirements-readers.txt
-env-readers: env .readers/installed ## create .readers with DALI and Grain, which read our shards in tests (1.4 GB)
+env-readers: env .readers/installed ## create .readers with DALI, Grain and pillow-heif, for tests (1.4 GB)
 
 .readers/installed: $(READERS)
 	$(call make-peers,.readers,$(READERS))
@@ -177,6 +178,15 @@ bench-planning: env ## measure planning, with simulated rows of millions of imag
 
 bench-tables: bench-env ## measure tables: into shards, out of them, training and memory; BENCH='--only read --rounds 3'
 	$(call bench,benchmarks.tables)
+
+bench-intervals: env ## simulate how often the 95% intervals of a model's figures hold the true ones; BENCH='--quick'
+	$(call bench,benchmarks.intervals)
+
+bench-promotion: env ## simulate ten rounds of retraining by both rules of promotion; BENCH='--examples 40'
+	$(call bench,benchmarks.promotion)
+
+bench-served-pixels: env ## compare pixels of files as served and as trained; BENCH=FOLDER
+	$(call bench,benchmarks.served_pixels)
 
 bench-plugin: env-dev ## measure how fast a training opens in Airflow's UI, and the cost of ten open pages; BENCH='--quick'
 	$(call bench,benchmarks.plugin)

@@ -122,8 +122,8 @@ def _imbalance(quality: Mapping[str, Any], threshold: float) -> str:
     times = f"{counts[largest] / counts[smallest]:.3g} times" if counts[smallest] else "against"
     return (
         f"class {largest!r} has {counts[largest]} training {quality['unit']}s, {times} the {counts[smallest]} of "
-        f"{smallest!r}, more than max_imbalance={threshold:g}: add {quality['unit']}s to the small classes, or leave "
-        "them out"
+        f"{smallest!r}, more than max_imbalance={threshold:g}: add {quality['unit']}s to the small classes, or "
+        "remove these classes"
     )
 
 
@@ -148,7 +148,8 @@ def _columns(quality: Mapping[str, Any], threshold: float) -> str:
     shown = first_of((f"{name!r} {what}" for name, what in columns.items()), MAX_SHOWN)
     return (
         f"{counted(len(columns), 'column')} of version {changes['against']} changed, more than "
-        f"max_changed_columns={threshold}: {shown}. Repair the table, or go on if the change is meant"
+        f"max_changed_columns={threshold}: {shown}. Repair the table, correct columns and drop_columns, or go on if "
+        "the change is meant"
     )
 
 
