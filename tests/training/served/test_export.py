@@ -12,7 +12,7 @@ import tensorflow as tf
 from PIL import Image
 
 from pipeline.config.automatic import training_settings
-from pipeline.config.settings import Settings
+from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset import manifest as datasets
 from pipeline.errors import SourceError
 from pipeline.images.examine import Rules
@@ -170,7 +170,7 @@ def test_class_folders_named_by_numbers_are_shown_by_their_names(make_images: Ma
     names = ["3", "7", "10", "11"]
     source = make_images(dict.fromkeys(names, 20))
     settings = SETTINGS.model_copy(update={"source_uri": str(source), "workspace": str(tmp_path / "w")})
-    published = Path(build(training_settings(settings.model_dump()))["dataset"])
+    published = Path(build(settings_from(settings.model_dump()))["dataset"])
     assert datasets.load(published).labels == tuple(names)
     run = prepare_run(settings, published, "run")
     run_job(run, lambda: False)
