@@ -29,7 +29,7 @@ def extract(for_training: bool, example_kind: str = "images") -> list[str]:
     *A failure*: a setting or the source is wrong. The message names it. The task is not retried: trigger the DAG again
     with another value.
     """
-    from pipeline.runs.requirements import require_shares, require_trainable
+    from pipeline.runs.requirements import require_before_listing, require_trainable
     from pipeline.stages.extract import divide, list_all
 
     context = get_current_context()
@@ -37,7 +37,7 @@ def extract(for_training: bool, example_kind: str = "images") -> list[str]:
     # A manual run without a date, and a run that an asset triggered, have no logical date.
     settings = or_sample_images(settings_of_run(example_kind)).dated(run.logical_date or run.run_after)
     if for_training:
-        require_shares(settings.num_training_servers, settings.batch_size, settings.train_shards)
+        require_before_listing(settings)
         _warn_of_slots(settings)
     ranges = divide(settings)
     # Airflow maps over the returned value, so the settings and the snapshot are separate XComs.

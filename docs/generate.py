@@ -16,10 +16,11 @@ from typing import Any
 
 from dags.form_settings import FORM_SETTINGS
 from pipeline.commands.parser import command_line
+from pipeline.config.automatic import training_settings
 from pipeline.config.data_gate import CHECKS
 from pipeline.config.declarations import AllowedBy, Decides, OnlyFor
 from pipeline.config.example_kinds import KINDS
-from pipeline.config.settings import Settings, declared, settings_from
+from pipeline.config.settings import Settings, declared
 from pipeline.monitor.limits import Limit
 from pipeline.monitor.verdict import words_of
 from pipeline.tuning.advice import ADVICE, Change
@@ -264,7 +265,7 @@ def _change(limit: Limit, change: Change, changes: Sequence[Change]) -> str:
     otherwise = "otherwise" if len(changes) > 1 else ""
     conditions = ", and ".join(each.words for each in change.conditions) or otherwise
     words = f"{words_of(limit)} (`{limit.value}`)"
-    return f"| {words} | {_coded(conditions)} | {_coded(change.described(settings_from({}))) or 'nothing'} |\n"
+    return f"| {words} | {_coded(conditions)} | {_coded(change.described(training_settings({}))) or 'nothing'} |\n"
 
 
 def _coded(text: str) -> str:

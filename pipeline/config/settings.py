@@ -155,33 +155,40 @@ class _SettingsBeforeGate(BaseModel):
     )
 
     model: Annotated[Text, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.MODELS] = Field(
-        "small_cnn",
+        "",
         title="Model",
         examples=list(MODELS),
-        description=f"The small CNN, a model of keras.applications ({', '.join(APPLICATIONS)}), or your own "
+        description=f"For images: small_cnn, a model of keras.applications ({', '.join(APPLICATIONS)}), or your own "
         "package.module:function, which is called with the image size and the number of classes and "
-        "returns a keras.Model. For a table, the default means mlp, and your own function is called with the schema "
-        "and the number of classes.",
+        "returns a keras.Model. For a table: mlp, or your own function, which is called with the schema and the number "
+        "of classes. Empty: small_cnn for images, and mlp for a table.",
     )
 
-    epochs: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
-        10, title="Epochs", ge=1, le=10_000, description="Passes over the training examples."
+    epochs: Annotated[int | None, Decides.TRAINING, UsedBy.TRAIN] = Field(
+        None,
+        title="Epochs",
+        ge=1,
+        le=10_000,
+        description="Passes over the training examples. With patience, a training can end earlier. Empty: 10 for "
+        "images. For a table, it follows from the number of rows.",
     )
 
-    batch_size: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
-        32,
+    batch_size: Annotated[int | None, Decides.TRAINING, UsedBy.TRAIN] = Field(
+        None,
         title="Batch size",
         ge=1,
         le=65_536,
-        description="Examples in one training step, on all training servers and GPUs together.",
+        description="Examples in one training step, on all training servers and GPUs together. Empty: 32 for images. "
+        "For a table, it follows from the number of rows: 1,024 for 200,000 rows.",
     )
 
-    learning_rate: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
-        0.001,
+    learning_rate: Annotated[float | None, Decides.TRAINING, UsedBy.TRAIN] = Field(
+        None,
         title="Learning rate",
         gt=0,
         le=10,
-        description="Step size of the Adam optimizer. With a warm-up or a schedule, this is the highest value.",
+        description="Step size of the Adam optimizer. With a warm-up or a schedule, this is the highest value. Empty: "
+        "0.001 for images. For a table, it follows from the batch size.",
     )
 
     workspace: Annotated[PlaceText, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN, AllowedBy.WORKSPACES, PLACES] = Field(
@@ -650,11 +657,24 @@ class Settings(_SettingsToGate):
         "0: all GPUs that it sees. Servers on one machine then divide them evenly.",
     )
 
-    learning_rate_schedule: Annotated[Literal["constant", "cosine"], Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
-        "constant",
+    patience: Annotated[int | None, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
+        None,
+        title="Patience (epochs)",
+        ge=0,
+        le=10_000,
+        description="The training ends if this many epochs in a row are not better in validation than the best epoch "
+        "before them. The model of the best epoch is kept. 0: the training takes all epochs. Empty: 0 for images. For "
+        "a table, it follows from the number of epochs.",
+    )
+
+    learning_rate_schedule: Annotated[
+        Literal["auto", "constant", "cosine"], Decides.TRAINING, UsedBy.TRAIN, TRAINING
+    ] = Field(
+        "auto",
         title="Learning rate schedule",
         description="constant keeps the learning rate. cosine lowers it to 0 until the end of the training, along "
-        "half a cosine, which usually gives a better model if the number of epochs is known.",
+        "half a cosine, which usually gives a better model if the number of epochs is known. auto: constant for "
+        "images, and cosine for a table.",
     )
 
     warmup_epochs: Annotated[NonNegativeFloat, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
@@ -664,13 +684,14 @@ class Settings(_SettingsToGate):
         "high learning rates. It must be less than the number of epochs.",
     )
 
-    weight_decay: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
-        0.0,
+    weight_decay: Annotated[float | None, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
+        None,
         title="Weight decay",
         ge=0,
         le=10,
         description="Share of each weight that a step removes, times the learning rate (AdamW), against overfitting. "
-        "A common value is 0.05. Biases and normalization are excluded. 0: none.",
+        "A common value is 0.05. Biases and normalization are excluded. 0: none. Empty: 0 for images, and 0.05 for a "
+        "table.",
     )
 
     clip_norm: Annotated[NonNegativeFloat, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
@@ -909,7 +930,8 @@ class Settings(_SettingsToGate):
                 f"test_fraction must be less than 1 - validation_fraction ({self.validation_fraction:g}), because the "
                 f"other examples are for training, got {self.test_fraction:g}"
             )
-        if self.warmup_epochs >= self.epochs:
+        # Epochs that follow from the examples are checked when they are known.
+        if self.epochs is not None and self.warmup_epochs >= self.epochs:
             raise ValueError(f"warmup_epochs must be less than epochs ({self.epochs}), got {self.warmup_epochs}")
         if self.balanced and self.class_weights == "balanced":
             raise ValueError(
@@ -920,7 +942,7 @@ class Settings(_SettingsToGate):
                 "freeze_epochs must be 0, unless model is one of keras.applications and weights is set, got "
                 f"{self.freeze_epochs} with model {self.model!r} and weights {self.weights!r}"
             )
-        if self.freeze_epochs > self.epochs:
+        if self.epochs is not None and self.freeze_epochs > self.epochs:
             raise ValueError(f"freeze_epochs must be at most epochs ({self.epochs}), got {self.freeze_epochs}")
         if self.data_date and dates.has_no_time(self.data_date) and dates.needs_time(self.source_uri):
             raise ValueError(
@@ -932,7 +954,7 @@ class Settings(_SettingsToGate):
     @field_validator("model")
     @classmethod
     def _check_model(cls, value: str) -> str:
-        if value not in MODELS and not _FUNCTION.fullmatch(value):
+        if value and value not in MODELS and not _FUNCTION.fullmatch(value):
             names = {name.lower(): name for name in MODELS}
             if close := difflib.get_close_matches(value.lower(), names, n=1):
                 raise ValueError(f"must be a known model or package.module:function (did you mean {names[close[0]]}?)")

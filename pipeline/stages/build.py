@@ -7,7 +7,7 @@ from pipeline.config.settings import Settings
 from pipeline.engines import engine_named
 from pipeline.errors import SettingsError
 from pipeline.gate.decide import ask_terminal
-from pipeline.runs.requirements import require_shares, require_trainable
+from pipeline.runs.requirements import require_before_listing, require_trainable
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.stages.extract import extract
 from pipeline.stages.shard import write_shards
@@ -27,7 +27,7 @@ def build(settings: Settings, for_training: bool = False) -> dict[str, Any]:
 
     engine_named(settings.engine)
     if for_training:
-        require_shares(settings.num_training_servers, settings.batch_size, settings.train_shards)
+        require_before_listing(settings)
     snapshot = extract(settings)
     if for_training:
         require_trainable(settings, snapshot)

@@ -100,6 +100,7 @@ CHANGED = {
     "balanced": True,
     "cache": "disk",
     "learning_rate_schedule": "cosine",
+    "patience": 4,
     "warmup_epochs": 0.5,
     "weight_decay": 0.05,
     "clip_norm": 1.0,
@@ -204,6 +205,7 @@ def test_the_settings_that_identify_a_training():
         "min_crop_area",
         "model",
         "num_training_servers",
+        "patience",
         "precision",
         "seed",
         "shuffle_megabytes",
@@ -252,7 +254,7 @@ def test_every_location_and_every_user_function_needs_a_permission():
                 "model 'MobileNetV2'"
             ),
         ),
-        ({"freeze_epochs": 1, "weights": "/data/a.keras"}, "got 1 with model 'small_cnn' and weights '/data/a.keras'"),
+        ({"freeze_epochs": 1, "weights": "/data/a.keras"}, "got 1 with model '' and weights '/data/a.keras'"),
         (
             {**NEEDS["freeze_epochs"], "epochs": 3, "freeze_epochs": 4},
             "freeze_epochs must be at most epochs (3), got 4",

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pipeline.plan.order import Order
     from pipeline.snapshot.snapshot import Snapshot
 
-ENCODING = 2
-"""Increase this if the same rows would give other shards. All tables then get new versions."""
+ENCODING = 3
+"""Increase this if the same rows would give other shards or facts. All tables then get new versions."""
 COLUMN_FACTS = ("name", "type", "is_list", "role")
 """What decides the records. A column may have no value in any row, so the rows alone do not show it."""
 
