@@ -7,6 +7,7 @@ from pipeline.config.settings import Settings
 from pipeline.engines import engine_named
 from pipeline.errors import SettingsError
 from pipeline.gate.decide import ask_terminal
+from pipeline.plan.options import arrange_of
 from pipeline.runs.requirements import require_shares, require_trainable
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.stages.extract import extract
@@ -54,7 +55,7 @@ def build_dataframe(frame: "DataFrame", settings: Settings) -> dict[str, Any]:
         raise SettingsError("dataset_name is empty: name the dataset of the DataFrame")
     settings = settings.model_copy(update={"example_kind": "table", "engine": "spark"})
     preflight_without_source(settings)
-    return _published(settings, list_dataframe(frame, settings))
+    return _published(settings, list_dataframe(frame, settings, arrange_of(settings)))
 
 
 def build_input(settings: Settings) -> dict[str, str]:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
+import numpy as np
+
 from pipeline import storage
 from pipeline.config.example_kinds import TABLE
 from pipeline.errors import SourceError
@@ -44,7 +46,7 @@ def list_rows(
     limits = PartLimits(rows=rows, bytes=PART_BYTES)
     with closing(items_ahead(_converted(raws, schema), BATCHES_AHEAD)) as batches:
         blocks = _blocks(batches, schema, listing, values, prefix, first_number)
-        for part in write_parts(blocks, options.folder, limits):
+        for part in write_parts(blocks, options.folder, limits, options.arrange):
             values.write(part)
             listing.parts.append(part)
     storage.sync_folder(options.folder)
@@ -69,9 +71,10 @@ def _blocks(
     classes: Counter[str] = Counter()
     for batch, ragged, split in batches:
         for rows in rows_of_batch(batch, ragged, schema, prefix, number, split):
-            listing.listed += len(rows.block.keys)
-            listing.bytes += int(rows.block.columns["size"].sum())
-            classes.update(rows.block.labels)
+            columns, labels = rows.block.columns, rows.block.labels
+            listing.listed += len(columns)
+            listing.bytes += int(columns["size"].sum())
+            classes.update(dict(zip(labels, np.bincount(columns["label"]).tolist(), strict=True)))
             values.add(rows.values)
             yield rows.block
         number += batch.batch.num_rows + len(ragged)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from pipeline.config.settings import Settings
 from pipeline.config.workspace import snapshots_folder
+from pipeline.snapshot.part import Arrange
 from pipeline.storage import Place
 from pipeline.tables.infer import Columns
 
@@ -20,9 +21,11 @@ class TableOptions:
     columns: Columns
     folder: Place
     """Folder of the snapshots of the dataset name."""
+    arrange: Arrange | None = None
+    """The order in which the lines of a part are stored: see `write_parts`."""
 
 
-def table_options(settings: Settings) -> TableOptions:
+def table_options(settings: Settings, arrange: Arrange | None = None) -> TableOptions:
     """Return the options of settings that were checked."""
     columns = Columns(
         label=settings.label_column,
@@ -37,4 +40,5 @@ def table_options(settings: Settings) -> TableOptions:
         encoding=settings.list_encoding,
         columns=columns,
         folder=snapshots_folder(settings),
+        arrange=arrange,
     )

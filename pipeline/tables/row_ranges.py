@@ -18,6 +18,7 @@ from pipeline.config.allowed import require_output
 from pipeline.config.settings import Settings
 from pipeline.errors import SettingsError, SourceError
 from pipeline.snapshot.listing import Listing
+from pipeline.snapshot.part import Arrange
 from pipeline.storage import Place, place_of
 from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.parallel import items_ahead
@@ -63,8 +64,9 @@ class TableLister:
     names a column that the table does not have.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._options = table_options(settings)
+    def __init__(self, settings: Settings, arrange: Arrange | None = None) -> None:
+        """`arrange` decides the order in which the lines of a part are stored: see `write_parts`."""
+        self._options = table_options(settings, arrange)
 
     def list_all(self) -> Place:
         """List a table in this process, and return the file of the snapshot. Memory does not grow with the rows."""

@@ -542,3 +542,10 @@ def test_equal_rejected_rows_are_spread_over_the_shards(settings: Callable[..., 
     assert (quality["split_values"]["rows"], quality["split_values"]["values"]) == (300, 300)
     for split in splits:
         assert min(shard.examples for shard in split.shards) > 5
+
+
+def test_lines_are_stored_in_their_order_and_not_copied(table: Path, settings: Callable[..., Settings], tmp_path: Path):
+    """The plan used to read all rows of the snapshot again, and to write them in its order."""
+    build(settings(table, key_column="customer"))
+    assert list(tmp_path.glob("workspace/**/*.index"))
+    assert not list(tmp_path.glob("workspace/**/*.lines"))

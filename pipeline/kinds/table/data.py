@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pipeline.plan.order import Order
     from pipeline.snapshot.snapshot import Snapshot
 
-ENCODING = 2
+ENCODING = 3
 """Increase this if the same rows would give other shards. All tables then get new versions."""
 COLUMN_FACTS = ("name", "type", "is_list", "role")
 """What decides the records. A column may have no value in any row, so the rows alone do not show it."""
@@ -43,9 +43,10 @@ class RowKind(ExampleKind):
     @property
     def lister(self) -> ListerClass:
         """Ranges of files."""
-        from pipeline.tables.row_ranges import TableLister  # Imports PyArrow. Only `extract` needs it.
+        from pipeline.plan.options import arrange_of  # Imports the settings.
+        from pipeline.tables.row_ranges import TableLister  # Imports PyArrow. Only `extract` needs both.
 
-        return TableLister
+        return lambda settings: TableLister(settings, arrange_of(settings))
 
     def check_of(self, dataset: Dataset) -> "Check":
         """Return a check of the types, and of the label."""
