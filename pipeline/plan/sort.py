@@ -16,6 +16,7 @@ examples of all parts can be found one range after another. The description is w
 """
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from xxhash import xxh3_64_hexdigest
 from pipeline import storage
 from pipeline.plan.assign import salted
 from pipeline.plan.merge import folded, read_sorted
-from pipeline.snapshot.part import SPLITS, TEST, VALIDATION, Part, lines_in_order, starts_of
+from pipeline.snapshot.part import LINES_AT_ONCE, SPLITS, TEST, VALIDATION, Part, starts_of
 from pipeline.storage import Place
 
 INDEX = np.dtype([("hash", "<u8"), ("end", "<u8"), ("crc32c", "<u4")])
@@ -214,9 +215,8 @@ def _sort(part: Part, rule: SplitRule, earlier: NDArray[np.void]) -> SortedPart:
         lowest=lowest,
     )
     if described.has_lines:
-        content = storage.place_of(part.rows).read_bytes()
         with storage.write_whole(lines_path(part, described), synced=True) as file:
-            file.writelines(lines_in_order(content, columns, order))
+            file.writelines(_lines_in_order(part, columns, order))
     index = np.empty(part.listed, INDEX)
     index["hash"], index["end"] = hashes[order], starts + columns["length"][order]
     index["crc32c"] = columns["checksum"][order] ^ folded(index["hash"]).astype(np.uint32)
@@ -228,6 +228,16 @@ def _sort(part: Part, rule: SplitRule, earlier: NDArray[np.void]) -> SortedPart:
     storage.sync_folder(path.parent)
     storage.write_json(path, asdict(described), synced=True)
     return described
+
+
+def _lines_in_order(part: Part, columns: NDArray[np.void], order: NDArray[np.intp]) -> Iterator[bytes]:
+    """Yield the lines of a part in an order, many of them joined."""
+    content = storage.place_of(part.rows).read_bytes()
+    for start in range(0, len(order), LINES_AT_ONCE):
+        some = columns[order[start : start + LINES_AT_ONCE]]
+        begins = some["offset"].astype(np.int64)
+        bounds = zip(begins.tolist(), (begins + some["length"]).tolist(), strict=True)
+        yield b"".join([content[begin:end] for begin, end in bounds])
 
 
 def _numbered(hashes: NDArray[np.uint64], earlier: NDArray[np.void]) -> NDArray[np.uint64]:

@@ -51,8 +51,8 @@ EXTRACT_AGAIN = "run `extract` again (in Airflow: clear `extract` and all tasks 
 """What to do about a snapshot or a listing that cannot be used."""
 ROWS_AT_ONCE = 1024
 """This many rows of a part are read or written together."""
-_LINES_AT_ONCE = 65_536
-"""This many lines are Python objects at the same time."""
+LINES_AT_ONCE = 65_536
+"""This many lines are joined at once."""
 _SPLIT_CODES = {"": -1, **{split: code for code, split in enumerate(SPLITS)}}
 
 
@@ -151,8 +151,7 @@ def _lines_of(part: Part) -> Iterator[bytes]:
 class Block:
     """Rows that follow each other, in the form in which a part stores them."""
 
-    content: bytes
-    """The lines of all rows, joined."""
+    lines: Sequence[bytes]
     labels: Sequence[str]
     """The different first labels of the rows. That of a rejected row of a table, or of a number, is empty."""
     hashes: Hashes
@@ -163,14 +162,12 @@ class Block:
     """The key of each row. None for the rows of a table, whose parts have no range of keys."""
 
     def __len__(self) -> int:
-        return len(self.columns)
+        return len(self.lines)
 
     def slice(self, first: int, last: int) -> "Block":
         """Return the rows from the number `first` up to `last`, which is excluded."""
-        begin = int(self.columns["length"][:first].sum(dtype=np.int64))
-        end = begin + int(self.columns["length"][first:last].sum(dtype=np.int64))
         return Block(
-            content=self.content[begin:end],
+            lines=self.lines[first:last],
             labels=self.labels,
             hashes=self.hashes[first:last],
             columns=self.columns[first:last],
@@ -201,7 +198,7 @@ def block_of(rows: Sequence[RawExample]) -> Block:
         for content, row in zip(contents, rows, strict=True)
     ]
     return Block(
-        content=b"".join(lines),
+        lines=lines,
         labels=list(positions),
         hashes=hashes_of(identities),
         columns=columns,
@@ -268,7 +265,7 @@ class _PartWriter:
         self._fingerprint, self._digest = Fingerprint(), xxh3_128()
         self._labels: dict[str, int] = {}
         self._columns: list[NDArray[np.void]] = []
-        self._waiting: list[bytes] = []
+        self._lines: list[bytes] = []
         """The lines that are arranged at the end."""
         self._size = 0
         self._first = self._last = ""
@@ -292,9 +289,9 @@ class _PartWriter:
         self._fingerprint.add(block.hashes)
         self._size = int(ends[count - 1])
         if self._arrange:
-            self._waiting.append(block.content)
+            self._lines += block.lines
         else:
-            self._put(block.content)
+            self._put(block.lines)
         if block.keys:
             self._first, self._last = self._first or block.keys[0], block.keys[-1]
         return count
@@ -306,7 +303,8 @@ class _PartWriter:
             numbers[position] = self._labels.setdefault(labels[position], len(self._labels))
         return numbers
 
-    def _put(self, content: bytes) -> None:
+    def _put(self, lines: Iterable[bytes]) -> None:
+        content = b"".join(lines)
         self._digest.update(content)
         self._rows.write(content)
 
@@ -314,11 +312,9 @@ class _PartWriter:
         """Complete the files, and return the description of the part."""
         columns, labels = np.concatenate(self._columns), list(self._labels)
         if self._arrange:
-            content = b"".join(self._waiting)
-            self._waiting.clear()
             order = self._arrange(columns)
-            for lines in lines_in_order(content, columns, order):
-                self._put(lines)
+            for start in range(0, len(order), LINES_AT_ONCE):
+                self._put([self._lines[number] for number in order[start : start + LINES_AT_ONCE].tolist()])
             columns["offset"][order] = starts_of(columns["length"][order])
         self._rows.close()
         # Equal lines may have columns in another order.
@@ -333,15 +329,6 @@ class _PartWriter:
         storage.move_whole(Path(self._rows.name), place)
         fingerprint = self._fingerprint
         return Part(str(place), fingerprint.rows, f"{fingerprint.sum:x}", self._first, self._last)
-
-
-def lines_in_order(content: bytes, columns: NDArray[np.void], order: NDArray[np.intp]) -> Iterator[bytes]:
-    """Yield the lines in `content`, which have these columns, in an order. Many lines are joined."""
-    for start in range(0, len(order), _LINES_AT_ONCE):
-        some = columns[order[start : start + _LINES_AT_ONCE]]
-        begins = some["offset"].astype(np.int64)
-        bounds = zip(begins.tolist(), (begins + some["length"]).tolist(), strict=True)
-        yield b"".join([content[begin:end] for begin, end in bounds])
 
 
 def starts_of(lengths: NDArray[np.uint32]) -> NDArray[np.int64]:

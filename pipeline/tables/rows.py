@@ -27,6 +27,8 @@ from pipeline.tables.source import RejectedRow
 BAD_SPLIT = ("The split is none of train, validation and test", "Write one of them, or leave the field empty")
 CACHED_HEADS = 1 << 14
 """The heads of at most this many lengths of records are cached."""
+_ESCAPED = r'[^ -~]|["\\]'
+"""Matches a text with characters that JSON in ASCII escapes."""
 
 
 class Rows(NamedTuple):
@@ -101,11 +103,11 @@ def _accepted(typed: pa.RecordBatch, schema: Schema, split: str) -> Rows:
         *(pa.array(splits, pa.large_string()).cast(BYTES), b'",', sizes.cast(pa.large_string()).cast(BYTES), b",0,"),
         *(_quoted(groups), b',[],0,""]\n', records),
     )
-    content = values(lines)
-    digests = as_hashes(list(map(xxhash.xxh3_128_digest, content)))
-    columns = np.zeros(len(content), COLUMNS)
+    columns = np.zeros(len(lines), COLUMNS)
     columns["length"], columns["size"] = pc.binary_length(lines), sizes
-    columns["checksum"] = np.fromiter(map(google_crc32c.value, content), np.uint32, len(content))
+    contents_of_lines = values(lines)
+    digests = as_hashes(list(map(xxhash.xxh3_128_digest, contents_of_lines)))
+    columns["checksum"] = np.fromiter(map(google_crc32c.value, contents_of_lines), np.uint32, len(lines))
     # The hash of the key alone would put all rows of one key behind each other. Rows whose stated splits differ would
     # be numbered as equal ones, by the order of the source. The line of a row has all of them.
     columns["order"] = np.maximum(digests.view("<u8")[:, 0], np.uint64(1))
@@ -114,7 +116,7 @@ def _accepted(typed: pa.RecordBatch, schema: Schema, split: str) -> Rows:
     columns["group"] = np.where(np.array(list(map(bool, texts)))[codes], hash_texts(texts)[codes], own_groups)
     columns["split"], columns["label"] = split_codes(splits), labels.indices
     # Unlike the row of an image, the whole line identifies a row.
-    block = Block(content=b"".join(content), labels=labels.dictionary.to_pylist(), hashes=digests, columns=columns)
+    block = Block(lines=contents_of_lines, labels=labels.dictionary.to_pylist(), hashes=digests, columns=columns)
     return Rows(block, values_of(typed, schema))
 
 
@@ -128,11 +130,10 @@ def _quoted(texts: pa.Array) -> pa.Array:
     """Return texts as JSON in ASCII."""
     if pa.types.is_dictionary(texts.type):
         return _quoted(texts.dictionary).take(texts.indices)
-    characters = np.frombuffer(b"".join(contents := values(texts.cast(BYTES))), np.uint8)
-    # Most texts need no escapes. A quote is 0x22, and a backslash is 0x5C.
-    if np.all((characters >= 0x20) & (characters < 0x7F) & (characters != 0x22) & (characters != 0x5C)):
+    # Most texts need no escapes.
+    if not pc.any(pc.match_substring_regex(texts, _ESCAPED)).as_py():
         return joined(b'"', texts.cast(BYTES), b'"')
-    return pa.array([quoted(content.decode()).encode() for content in contents], BYTES)
+    return pa.array([quoted(text).encode() for text in texts.to_pylist()], BYTES)
 
 
 def _rejected(typed: pa.RecordBatch, places: Sequence[str], rejections: Sequence[Rejection], schema: Schema) -> Rows:
