@@ -27,7 +27,7 @@ class TableSums(Sums):
         self._classes: Counter[bytes] = Counter()
 
     def add(self, labels: Iterable[bytes], groups: Iterable[bytes] | None, records: Sequence[bytes]) -> None:
-        """Count rows that were written, by their labels and groups as JSON. `groups` is None if no column states any."""
+        """Count rows that were written, by their labels and groups as JSON. None if no column states groups."""
         self.hashes += (
             hashes_without_groups(records) if groups is None else b"".join(map(example_hashes, records, groups))
         )
