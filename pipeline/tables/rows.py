@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.records.byte_arrays import BYTES, heads_of, joined, values
 from pipeline.records.example import example_head
-from pipeline.records.frames import frames
+from pipeline.records.frames import framed
 from pipeline.snapshot.fingerprint import as_hashes
 from pipeline.snapshot.part import COLUMNS, SPLITS, Block, block_of, hash_texts, split_codes
 from pipeline.snapshot.raw_example import RawExample, quoted
@@ -79,9 +79,10 @@ def rows_of_batch(
 
 
 def _accepted(typed: pa.RecordBatch, schema: Schema, split: str) -> Rows:
-    key, group, is_class = schema.of_role("key"), schema.of_role("group"), schema.task == "classification"
+    key, is_class = schema.of_role("key"), schema.task == "classification"
     labels = _text_array(typed, schema.label if is_class else None).dictionary_encode()
-    groups, splits = _text_array(typed, group).dictionary_encode(), _splits(typed, schema, split)
+    groups = _text_array(typed, schema.of_role("group")).dictionary_encode()
+    splits = _splits(typed, schema, split)
     compared = encode_columns(typed, compared_names(schema))
     last = encode_columns(typed, [column.name for column in schema.columns if _is_last(column, schema)])
     contents = own_groups = _hashes(values(compared))
@@ -93,31 +94,35 @@ def _accepted(typed: pa.RecordBatch, schema: Schema, split: str) -> Rows:
     else:
         named = joined(compared, b"\0", labels.cast(pa.large_string()).cast(BYTES))
         keys = pa.array(map(xxhash.xxh3_128_hexdigest, values(named)), pa.large_string())
+    entry_bytes = pc.add(pc.binary_length(compared), pc.binary_length(last))
+    examples = joined(heads_of(entry_bytes, lru_cache(CACHED_HEADS)(example_head)), compared, last)
     # A size of 0 is that of a rejected row. All features of another row may be missing.
     sizes = pc.max_element_wise(pc.binary_length(compared), 1)
-    entries = joined(compared, last)
-    records = frames(joined(heads_of(pc.binary_length(entries), lru_cache(CACHED_HEADS)(example_head)), entries))
-    # The form of `identity` and `to_line` in pipeline/snapshot/raw_example.py. The checksum of the source is 0.
-    lines = joined(
+    # The form of `identity` and `to_line` in pipeline/snapshot/raw_example.py, without a checksum of the source.
+    joined_lines = joined(
         *(b"[", _quoted(keys), b",[", _quoted(labels) if is_class else b"", b'],"'),
         *(pa.array(splits, pa.large_string()).cast(BYTES), b'",', sizes.cast(pa.large_string()).cast(BYTES), b",0,"),
-        *(_quoted(groups), b',[],0,""]\n', records),
+        *(_quoted(groups), b',[],0,""]\n', *framed(examples)),
     )
-    columns = np.zeros(len(lines), COLUMNS)
-    columns["length"], columns["size"] = pc.binary_length(lines), sizes
-    contents_of_lines = values(lines)
-    digests = as_hashes(list(map(xxhash.xxh3_128_digest, contents_of_lines)))
-    columns["checksum"] = np.fromiter(map(google_crc32c.value, contents_of_lines), np.uint32, len(lines))
-    # The hash of the key alone would put all rows of one key behind each other. Rows whose stated splits differ would
-    # be numbered as equal ones, by the order of the source. The line of a row has all of them.
-    columns["order"] = np.maximum(digests.view("<u8")[:, 0], np.uint64(1))
-    columns["content"] = contents
-    texts, codes = groups.dictionary.to_pylist(), groups.indices.to_numpy()
-    columns["group"] = np.where(np.array(list(map(bool, texts)))[codes], hash_texts(texts)[codes], own_groups)
-    columns["split"], columns["label"] = split_codes(splits), labels.indices
+    lines = values(joined_lines)
     # Unlike the row of an image, the whole line identifies a row.
-    block = Block(lines=contents_of_lines, labels=labels.dictionary.to_pylist(), hashes=digests, columns=columns)
+    digests = as_hashes(list(map(xxhash.xxh3_128_digest, lines)))
+    columns = np.zeros(len(lines), COLUMNS)
+    columns["length"], columns["size"], columns["content"] = pc.binary_length(joined_lines), sizes, contents
+    columns["checksum"] = np.fromiter(map(google_crc32c.value, lines), np.uint32, len(lines))
+    # The hash of the key alone would put all rows of one key behind each other. Rows whose stated splits differ would
+    # be numbered as equal ones, by the order of the source. A line has both the split and all values.
+    columns["order"] = np.maximum(digests.view("<u8")[:, 0], np.uint64(1))
+    columns["group"] = _group_hashes(groups, own_groups)
+    columns["split"], columns["label"] = split_codes(splits), labels.indices
+    block = Block(lines=lines, labels=labels.dictionary.to_pylist(), hashes=digests, columns=columns)
     return Rows(block, values_of(typed, schema))
+
+
+def _group_hashes(groups: pa.DictionaryArray, own: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return a hash of the group of each row. A row without a group has its own."""
+    texts, codes = groups.dictionary.to_pylist(), groups.indices.to_numpy()
+    return np.where(np.array(list(map(bool, texts)))[codes], hash_texts(texts)[codes], own)
 
 
 def _hashes(contents: Sequence[bytes]) -> NDArray[np.uint64]:

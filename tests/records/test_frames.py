@@ -6,25 +6,26 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline.records.frames import frames
+from pipeline.records.byte_arrays import joined
+from pipeline.records.frames import framed
 from pipeline.records.tfrecord import Writer, data_of, ends_of, frame, read_records, writer_of
 
 DATA = [random.Random(number).randbytes(number % 700) for number in range(1, 1500)]
 
 
-def framed(contents: list[bytes]) -> list[bytes]:
-    return frames(pa.array(contents, pa.large_binary())).to_pylist()
+def frames(contents: list[bytes]) -> list[bytes]:
+    return joined(*framed(pa.array(contents, pa.large_binary()))).to_pylist()
 
 
 def test_records_are_those_of_frame():
-    assert framed(DATA) == list(map(frame, DATA))
-    assert framed([b"abc"] * 3) == [frame(b"abc")] * 3
-    assert framed([]) == []
-    assert list(map(data_of, framed(DATA))) == DATA
+    assert frames(DATA) == list(map(frame, DATA))
+    assert frames([b"abc"] * 3) == [frame(b"abc")] * 3
+    assert frames([]) == []
+    assert list(map(data_of, frames(DATA))) == DATA
 
 
 def test_a_slice_has_the_records_of_the_slice():
-    assert frames(pa.array(DATA, pa.large_binary())[3:70]).to_pylist() == list(map(frame, DATA[3:70]))
+    assert joined(*framed(pa.array(DATA, pa.large_binary())[3:70])).to_pylist() == list(map(frame, DATA[3:70]))
 
 
 @pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz"])
@@ -40,7 +41,7 @@ def test_framed_records_make_the_file_of_single_records(tmp_path: Path, name: st
                     writer.write(b"", data, 0)
             else:
                 for start in range(0, len(DATA), 100):
-                    writer.write_framed(framed(DATA[start : start + 100]))
+                    writer.write_framed(frames(DATA[start : start + 100]))
                 writer.write_framed([])
             writer.close()
             writers.append(writer)
