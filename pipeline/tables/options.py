@@ -7,6 +7,8 @@ from pipeline.config.workspace import snapshots_folder
 from pipeline.snapshot.part import Arrange
 from pipeline.storage import Place
 from pipeline.tables.infer import Columns
+from pipeline.tables.schema import NAMED_ROLES
+from pipeline.tables.selection import Selection, names_in
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,7 @@ class TableOptions:
     encoding: str
     """The encoding of CSV files."""
     columns: Columns
+    selection: Selection
     folder: Place
     """Folder of the snapshots of the dataset name."""
     arrange: Arrange | None = None
@@ -34,11 +37,17 @@ def table_options(settings: Settings, arrange: Arrange | None = None) -> TableOp
         split=settings.split_column,
         task=settings.table_task,
     )
+    selection = Selection(
+        columns=names_in(settings.columns),
+        dropped=names_in(settings.drop_columns),
+        roles={name: f"{role}_column" for role in NAMED_ROLES if (name := getattr(columns, role))},
+    )
     return TableOptions(
         source_uri=settings.source_uri,
         place=settings.source,
         encoding=settings.list_encoding,
         columns=columns,
+        selection=selection,
         folder=snapshots_folder(settings),
         arrange=arrange,
     )
