@@ -37,7 +37,7 @@ class Piece(NamedTuple):
     split: str
     lines: str
     """Path of the file of the sorted lines."""
-    index: str
+    index_file: str
     """Path of their index."""
     first: int
     """Number of the first row in the index."""
@@ -60,7 +60,7 @@ def read_pieces(file: IO[bytes]) -> list[Piece]:
         SettingsError: If the administrator does not allow one of their files.
     """
     pieces = [Piece(*json.loads(line)) for line in file]
-    require_outputs(map(place_of, {path for piece in pieces for path in (piece.lines, piece.index)}))
+    require_outputs(map(place_of, {path for piece in pieces for path in (piece.lines, piece.index_file)}))
     return pieces
 
 
@@ -174,7 +174,7 @@ class _Rows(NamedTuple):
 def _checked_rows(piece: Piece, first: int, count: int, begin: int) -> _Rows | None:
     """Return some rows; None if they do not match their checksums."""
     lines_path = place_of(piece.lines)
-    index = read_sorted(place_of(piece.index), first * _INDEX_BYTES, count * _INDEX_BYTES)
+    index = read_sorted(place_of(piece.index_file), first * _INDEX_BYTES, count * _INDEX_BYTES)
     # One tuple of all numbers, because a tuple for each row would keep the garbage collector busy.
     numbers = struct.unpack("<" + count * _INDEX, index)
     hashes, ends, checksums = numbers[::3], numbers[1::3], numbers[2::3]

@@ -68,7 +68,7 @@ class _Section(NamedTuple):
     lowest: int | None
     """The lowest split hash of the part: see `SortedPart`."""
 
-    def index(self, first: int, rows: int) -> NDArray[np.void]:
+    def read(self, first: int, rows: int) -> NDArray[np.void]:
         """Return `rows` elements of the index of the part, from the number `first` on."""
         return read_index(self.part, self.name, first, rows)
 
@@ -179,7 +179,7 @@ class Order:
         offsets = np.empty_like(positions)
         for column, (section, index) in enumerate(zip(sections, _indexes(sections), strict=True)):
             # The first line begins at the start of the file, or where the last line of the section before it ends.
-            begin = int(section.index(section.first - 1, 1)["end"][0]) if section.first else 0
+            begin = int(section.read(section.first - 1, 1)["end"][0]) if section.first else 0
             begins = np.concatenate((np.array([begin], np.uint64), index["end"]))
             offsets[:, column] = begins[positions[:, column]]
         lines = [str(section.lines) for section in sections]
@@ -191,7 +191,7 @@ class Order:
                 Piece(
                     split=split,
                     lines=lines[section],
-                    index=indexes[section],
+                    index_file=indexes[section],
                     first=firsts[section] + int(positions[row, section]),
                     rows=int(counts[section]),
                     begin=int(offsets[row, section]),
@@ -329,8 +329,8 @@ def _lines(section: _Section, begin: int, end: int) -> list[bytes]:
     if begin == end:
         return []
     first = section.first + begin
-    start = int(section.index(first - 1, 1)["end"][0]) if first else 0
-    ends = section.index(first, end - begin)["end"].tolist()
+    start = int(section.read(first - 1, 1)["end"][0]) if first else 0
+    ends = section.read(first, end - begin)["end"].tolist()
     content = read_sorted(section.lines, start, ends[-1] - start)
     return [content[a - start : b - start] for a, b in pairwise([start, *ends])]
 
@@ -338,7 +338,7 @@ def _lines(section: _Section, begin: int, end: int) -> list[bytes]:
 def _indexes(sections: Sequence[_Section]) -> Iterator[NDArray[np.void]]:
     """Yield the index of each section. Up to INDEX_READERS of them are in memory, of 20 bytes per row."""
     return ordered_map(
-        lambda section: section.index(section.first, section.rows),
+        lambda section: section.read(section.first, section.rows),
         sections,
         INDEX_READERS,
         under_way=INDEX_READERS,

@@ -43,10 +43,12 @@ class RowKind(ExampleKind):
     @property
     def lister(self) -> ListerClass:
         """Ranges of files."""
-        from pipeline.plan.options import arrange_of  # Imports the settings.
-        from pipeline.tables.row_ranges import TableLister  # Imports PyArrow. Only `extract` needs both.
+        # They import PyArrow and the settings. Only `extract` needs them.
+        from pipeline.plan.options import arrange_of
+        from pipeline.tables.options import table_options
+        from pipeline.tables.row_ranges import TableLister
 
-        return lambda settings: TableLister(settings, arrange_of(settings))
+        return lambda settings: TableLister(table_options(settings, arrange_of(settings)))
 
     def check_of(self, dataset: Dataset) -> "Check":
         """Return a check of the types, and of the label."""
