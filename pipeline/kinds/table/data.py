@@ -43,12 +43,9 @@ class RowKind(ExampleKind):
     @property
     def lister(self) -> ListerClass:
         """Ranges of files."""
-        # They import PyArrow and the settings. Only `extract` needs them.
-        from pipeline.plan.options import arrange_of
-        from pipeline.tables.options import table_options
-        from pipeline.tables.row_ranges import TableLister
+        from pipeline.kinds.table.lister import table_lister  # Imports PyArrow. Only `extract` needs it.
 
-        return lambda settings: TableLister(table_options(settings, arrange_of(settings)))
+        return table_lister
 
     def check_of(self, dataset: Dataset) -> "Check":
         """Return a check of the types, and of the label."""
