@@ -67,7 +67,7 @@ PlaceText = Annotated[str, Field(max_length=4096)]
 
 Text = Annotated[str, Field(max_length=1000)]
 
-Names = Annotated[str, Field(max_length=100_000)]
+NamesText = Annotated[str, Field(max_length=100_000)]
 """Names of columns. A table may have thousands."""
 
 MAX_SHOWN = 200
@@ -247,7 +247,7 @@ class _SettingsBeforeGate(BaseModel):
         "the row decides.",
     )
 
-    columns: Annotated[Names, Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE), SOURCE] = Field(
+    columns: Annotated[NamesText, Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE), SOURCE] = Field(
         "",
         title="Columns",
         examples=["age,income,geo.*"],
@@ -256,7 +256,7 @@ class _SettingsBeforeGate(BaseModel):
         "label, are always read. Empty: all columns.",
     )
 
-    drop_columns: Annotated[Names, Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE), SOURCE] = Field(
+    drop_columns: Annotated[NamesText, Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE), SOURCE] = Field(
         "",
         title="Columns to leave out",
         examples=["internal_*,comment"],

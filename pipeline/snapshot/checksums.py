@@ -55,14 +55,13 @@ def rows_with_checksums(
 
 def _largest(chunk: Sequence[_Pending]) -> int:
     """Return the bytes of memory that reading a chunk takes: those of its largest image that is read."""
-    return max(0, *(0 if pending.crc32c else pending.image.size for pending in chunk))
+    return max(0, *(pending.image.size if pending.crc32c is None else 0 for pending in chunk))
 
 
 def _row(origin: Origin, image: Listed, crc32c: int | None) -> RawExample:
-    # The image is rejected without being read. 0 stands for no checksum.
-    if why_unread(image.key, image.size, origin.max_file_bytes):
-        crc32c = 0
-    elif not crc32c:
+    if why_unread(image.size, origin.max_file_bytes):
+        crc32c = None
+    elif crc32c is None:
         encoded = read_raw(origin.root, image.key, image.size)
         # The size is part of the fingerprint. With the checksum of other bytes, the row would describe no file.
         if len(encoded) != image.size:

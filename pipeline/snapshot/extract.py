@@ -17,7 +17,7 @@ from pipeline.snapshot.listing import Listing, changed_source, require_images, w
 from pipeline.snapshot.options import ExtractOptions
 from pipeline.snapshot.part import PART_LIMITS, blocks_of, rows_of, write_parts
 from pipeline.snapshot.raw_example import RawExample
-from pipeline.snapshot.raw_reader import fetch_images
+from pipeline.snapshot.raw_reader import fetch_images, unfinished_copies
 from pipeline.sources import Found, Listed, Skipped
 from pipeline.sources.detection import find_source, images_of, layout_of, name_of
 from pipeline.sources.key_range import EVERYTHING, KeyRange
@@ -42,7 +42,7 @@ def sweep(options: ExtractOptions) -> None:
     """Remove what killed processes left in the folders of snapshots and copies, once for all ranges."""
     storage.sweep(options.folder)
     if cache := options.origin.cache:
-        storage.sweep(Path(cache))
+        storage.sweep(unfinished_copies(Path(cache)))
 
 
 def list_range(options: ExtractOptions, keys: KeyRange, show: Show = progress) -> Listing:

@@ -45,7 +45,7 @@ COLUMNS = np.dtype(
         ("label", "<i4"),  # index of the first label in the labels of the part
     ]
 )
-SNAPSHOT_FORMAT = 4
+SNAPSHOT_FORMAT = 5
 """The format of parts, and of the snapshots and listings that describe them."""
 EXTRACT_AGAIN = "run `extract` again (in Airflow: clear `extract` and all tasks after it)"
 """What to do about a snapshot or a listing that cannot be used."""
@@ -210,13 +210,12 @@ def _columns_of(rows: Sequence[RawExample]) -> NDArray[np.void]:
     """Return images as elements of COLUMNS, apart from the fields that `block_of` fills in."""
     columns = np.zeros(len(rows), COLUMNS)
     sizes = np.array([row.size for row in rows], np.int64)
-    crc32cs = np.array([row.crc32c for row in rows], np.uint32)
+    crc32cs = np.array([row.crc32c or 0 for row in rows], np.uint32)
     columns["order"], columns["size"], columns["crc32c"] = hash_texts([row.key for row in rows]), sizes, crc32cs
-    # A file that was not read has the CRC32C 0. So has one in four billion other files, which is not compared.
-    known = np.where(crc32cs != 0, sizes_and_crc32cs(sizes, crc32cs), np.uint64(0))
-    columns["content"] = np.where(sizes > 0, known, np.uint64(0))
-    # Files that are not read have no CRC32C. Without the key, all those of one size would be one group.
-    own = np.where(known != 0, known, columns["order"])
+    is_compared = np.array([row.crc32c is not None for row in rows]) & (sizes > 0)
+    columns["content"] = np.where(is_compared, sizes_and_crc32cs(sizes, crc32cs), np.uint64(0))
+    # Without the key, all empty files would be one group, and all files of one size that are not read.
+    own = np.where(is_compared, columns["content"], columns["order"])
     groups = [row.group for row in rows]
     columns["group"] = np.where([bool(group) for group in groups], hash_texts(groups), own) if any(groups) else own
     columns["split"] = split_codes([row.split for row in rows])
