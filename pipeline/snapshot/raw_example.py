@@ -21,7 +21,7 @@ from pipeline.storage import Place, is_bucket, place_of
 from pipeline.system.os_errors import retried
 
 ROWS_AT_ONCE = 64
-_TEXT = rb'"(?:[^"\\]|\\.)*"'
+_TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 _ONLY_LABEL = re.compile(rb"\[%b,\[(%b|)\]" % (_TEXT, _TEXT))
 _ONLY_GROUP = re.compile(rb'\[%b,\[(?:%b|)\],"[a-z]*",\d+,\d+,(%b),' % (_TEXT, _TEXT, _TEXT))
 _dump = json.JSONEncoder(separators=(",", ":")).encode

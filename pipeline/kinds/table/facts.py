@@ -18,7 +18,7 @@ from pipeline.kinds.table.quantiles import MAX_CODED, RowSample
 from pipeline.kinds.table.split_values import split_column, split_facts
 from pipeline.plan.order import Order
 from pipeline.records.example import decode
-from pipeline.records.frames import data_of
+from pipeline.records.tfrecord import data_of
 from pipeline.snapshot.raw_example import RawExample
 from pipeline.system.wording import shortened
 from pipeline.tables.row_values import base_of, load_values, number_columns, text_columns
