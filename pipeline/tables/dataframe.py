@@ -98,16 +98,20 @@ def _selected(frame: "DataFrame", selection: Selection) -> tuple["DataFrame", Ch
     """Return the selected columns of a DataFrame in the order of their names in the chooser. No row is computed.
 
     Their names are replaced by numbers, because `mapInArrow` of PySpark 4.3 takes `geo.lat` for a field of a struct.
+    Spark takes `A` for another spelling of `a`.
     """
     leaves = list(_leaves(frame.schema))
     chooser = Chooser(selection)
     chooser.choose(pa.schema([(".".join(path), _arrow_type(kind)) for path, kind in leaves]), "the DataFrame")
     paths = {".".join(path): path for path, _ in leaves}
+    numbers = {name: f"c{number}" for number, name in enumerate(frame.columns)}
+    numbered = frame.toDF(*numbers.values())
     columns = []
     for number, name in enumerate(chooser.names):
-        parts = [part.replace("`", "``") for part in paths[name]]
-        columns.append(frame[".".join(f"`{part}`" for part in parts)].alias(f"c{number}"))
-    return frame.select(columns), chooser
+        column, *fields = paths[name]
+        parts = [numbers[column], *(field.replace("`", "``") for field in fields)]
+        columns.append(numbered[".".join(f"`{part}`" for part in parts)].alias(f"c{number}"))
+    return numbered.select(columns), chooser
 
 
 def _leaves(struct: "StructType", parents: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], "DataType"]]:

@@ -29,7 +29,6 @@ from pipeline.tables.pieces import FilePiece, grouped, range_bytes
 from pipeline.tables.schema import Schema
 from pipeline.tables.source import (
     BATCHES_AHEAD,
-    MAX_COMPARED,
     RawBatch,
     TableReader,
     is_divisible,
@@ -37,6 +36,8 @@ from pipeline.tables.source import (
     read_table,
 )
 
+MAX_COMPARED = 20
+"""An error about a missing column compares at most this many files."""
 _log = logging.getLogger(__name__)
 
 
