@@ -77,7 +77,18 @@ WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".keras")
 """A file that `weights` names has one of these suffixes."""
 
 OTHER_FILES_OF_SOURCES = frozenset(
-    {"compression", "csv_quotes", "detection", "key_range", "samples", "split_names", "suffixes"}
+    {
+        "cells",
+        "compression",
+        "container_formats",
+        "container_index",
+        "csv_quotes",
+        "detection",
+        "key_range",
+        "samples",
+        "split_names",
+        "suffixes",
+    }
 )
 """Files of pipeline/sources that are no kind of source."""
 

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 class _Pending(NamedTuple):
     image: Listed
     crc32c: int | None
-    """The checksum, if a bucket or an earlier listing of the same file has it."""
+    """The checksum, if a bucket, a container or an earlier listing of the same file has it. That of no bytes is 0."""
 
 
 def rows_with_checksums(
@@ -55,14 +55,14 @@ def rows_with_checksums(
 
 def _largest(chunk: Sequence[_Pending]) -> int:
     """Return the bytes of memory that reading a chunk takes: those of its largest image that is read."""
-    return max(0, *(0 if pending.crc32c else pending.image.size for pending in chunk))
+    return max(0, *(0 if pending.crc32c is not None else pending.image.size for pending in chunk))
 
 
 def _row(origin: Origin, image: Listed, crc32c: int | None) -> RawExample:
     # The image is rejected without being read. 0 stands for no checksum.
     if why_unread(image.key, image.size, origin.max_file_bytes):
         crc32c = 0
-    elif not crc32c:
+    elif crc32c is None:
         encoded = read_raw(origin.root, image.key, image.size)
         # The size is part of the fingerprint. With the checksum of other bytes, the row would describe no file.
         if len(encoded) != image.size:
@@ -70,7 +70,16 @@ def _row(origin: Origin, image: Listed, crc32c: int | None) -> RawExample:
             raise SourceError(f"{path} changed while it was being listed: run again when nothing changes the source")
         crc32c = google_crc32c.value(encoded)
     return RawExample(
-        image.key, image.labels, image.split, image.size, crc32c, image.group, image.boxes, image.generation, image.md5
+        key=image.key,
+        labels=image.labels,
+        split=image.split,
+        size=image.size,
+        crc32c=crc32c,
+        group=image.group,
+        boxes=image.boxes,
+        generation=image.generation,
+        md5=image.md5,
+        extent=image.extent or (),
     )
 
 
@@ -88,7 +97,9 @@ def _look_up(images: Iterable[Listed], known: Iterator[RawExample], listing: Lis
             last = next(known, None)
         is_same = last is not None and last.key == image.key
         listing.known += is_same
-        yield _Pending(image, last.crc32c if last and is_same else image.crc32c)
+        # In a row, 0 also stands for a file that was not read.
+        known_before = last.crc32c or None if last and is_same else None
+        yield _Pending(image, known_before if image.crc32c is None else image.crc32c)
 
 
 def _last_rows(options: ExtractOptions, keys: KeyRange) -> Iterator[RawExample]:

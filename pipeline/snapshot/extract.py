@@ -65,6 +65,8 @@ def list_range(options: ExtractOptions, keys: KeyRange, show: Show = progress) -
         raise changed_source(layout, now)
     # After a power loss, a snapshot or a listing must not name parts that are lost.
     storage.sync_folder(options.folder)
+    if listing.copied and listing.copied == listing.listed:  # Nothing is read from the source any more.
+        listing.remote = storage.is_bucket(options.source.copies)
     # An image that cannot be fetched fails this task, and no later one.
     origin = replace(options.origin, remote=listing.remote)
     fetch_images(rows_of(listing.parts), origin, count=listing.listed, total_bytes=listing.bytes, show=show)

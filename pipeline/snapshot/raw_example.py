@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pipeline.errors import SourceError
 from pipeline.images import rejection
@@ -47,8 +47,10 @@ class RawExample(NamedTuple):
     md5: str = ""
     rejection: Sequence[str] = ()
     """Reason, advice, and where the row is, if a row of a table is rejected."""
+    extent: Sequence[Any] = ()
+    """The fields of an `Extent` if the image is a part of a file. Otherwise, the image is read at its key."""
     content: bytes = b""
-    """The record of a row of a table, as it is stored in a shard. Images have none: they are read at their key."""
+    """The record of a row of a table, as it is stored in a shard. Images have none."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ def to_line(content: bytes, row: RawExample) -> bytes:
     `content` is the result of `content_of`.
     """
     before = b'%b,%d,"%b"' % (content, row.generation, row.md5.encode("ascii"))
+    if row.extent:
+        return b"%b,[],%b]\n" % (before, _dump(row.extent).encode("ascii"))
     if row.rejection:
         return b"%b,%b]\n" % (before, _dump(row.rejection).encode("ascii"))
     return b"%b]\n%b" % (before, row.content)

@@ -1,0 +1,52 @@
+r"""The formats of containers: files that hold many images. Each module is a format, and is named after it.
+
+A format of your own is a file in this folder with two constants, two functions, and nothing else:
+
+    '''idx: the images of an IDX file (MNIST), with the file of their labels beside it.'''
+
+    import io
+    import re
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import numpy as np
+    from PIL import Image
+
+    from pipeline.sources import SourceOptions
+    from pipeline.sources.container_formats import ContainedImage
+    from pipeline.storage import Place
+
+    BESIDE = ("train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte")
+    NAMES = re.compile(r".*images-idx3-ubyte")
+
+    def holds_images(place: Place) -> bool:
+        return True
+
+    def images(file: Path, place: Place, options: SourceOptions) -> Iterator[ContainedImage]:
+        content = file.read_bytes()
+        pixels = np.frombuffer(content, np.uint8, offset=16).reshape(np.frombuffer(content, ">i4", 3, 4))
+        labels = place.with_name(place.name.replace("images-idx3", "labels-idx1")).read_bytes()[8:]
+        for image, label in zip(pixels, labels, strict=True):
+            png = io.BytesIO()
+            Image.fromarray(image).save(png, "PNG")
+            yield ContainedImage("", png.getvalue(), labels=(str(label),))
+
+- `BESIDE` are the names of files beside a container that the format reads, too. If one changes, the container is read
+  again.
+- `NAMES` is the pattern of the whole name of such a file, in lower case.
+- `holds_images` says whether a file of such a name has images. It reads as little as possible, maybe from a bucket. It
+  is asked for one file of a source.
+- `images` yields the images of a local file, one after another: see `ContainedImage`. For something else in the file,
+  it yields a `Skipped` with the name and the reason. If the file states the order of its classes, it yields `Classes`
+  first. It may raise ValueError for a file that is damaged. `place` is where the file comes from, maybe a bucket: other
+  files are beside it there.
+
+The file is read once. `pipeline/sources/container_index.py` then knows the key, the checksum and the place of each
+image, so a format decides neither the order nor the keys. The first words of the docstring name the format in messages.
+
+A format is imported even if no source needs it, so it imports large libraries in its functions. The example above
+breaks this rule for brevity.
+
+For a format that comes with Tenfold, add an example to `FORMATS` in `tests/containers/examples.py`, and a row to the
+table in docs/reference/sources.md.
+"""

@@ -1,0 +1,54 @@
+"""tar: images in class folders, or with their labels beside them (WebDataset), in a tar file that may be compressed."""
+
+import logging
+import re
+import tarfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from pipeline.sources import Skipped, SourceOptions
+from pipeline.sources.compression import MAGIC_BYTES, compression_of
+from pipeline.sources.container_formats import ArchivedFile, ContainedImage, images_of_archive
+from pipeline.storage import Place
+
+BESIDE = ()
+NAMES = re.compile(r".+\.(tar(\.(gz|bz2|xz|zst))?|tgz)")
+_MODES = {"": "r:", "gzip": "r|gz", "bz2": "r|bz2", "xz": "r|xz"}
+"""How a file is opened, by its compression. With |, it is read from front to back."""
+_log = logging.getLogger(__name__)
+
+
+def holds_images(place: Place) -> bool:
+    """Return True: only the names of all files would tell."""
+    return True
+
+
+def images(file: Path, place: Place, options: SourceOptions) -> Iterator[ContainedImage | Skipped]:
+    """Yield the images in the order of the archive."""
+    with file.open("rb") as stream:
+        compression = compression_of(stream.read(MAGIC_BYTES))
+    if compression not in _MODES:
+        raise ValueError(f"it is compressed by {compression}: decompress it")
+    if compression:
+        _log.info("%s is compressed as a whole: it is read once, from front to back, and not divided", file.name)
+    with tarfile.open(file, _MODES[compression]) as archive:
+        yield from images_of_archive(_files(archive, is_compressed=bool(compression)), options)
+
+
+def _files(archive: tarfile.TarFile, is_compressed: bool) -> Iterator[ArchivedFile]:
+    while (info := archive.next()) is not None:
+        # The archive keeps the headers of all its files, which would take a gigabyte for a million files.
+        archive.members = []
+        if not info.isdir():
+            offset = None if is_compressed else info.offset_data
+            reason = "" if info.isreg() and not info.issparse() else "a link or another special file in the archive"
+            yield ArchivedFile(info.name, info.size, offset, partial(_read, archive, info), reason)
+
+
+def _read(archive: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
+    file = archive.extractfile(info)
+    content = file.read() if file else b""
+    if len(content) != info.size:
+        raise ValueError(f"{info.name} is cut off")
+    return content
