@@ -32,8 +32,17 @@ def images(file: Path, place: Place, options: SourceOptions) -> Iterator[Contain
         raise ValueError(f"it is compressed by {compression}: decompress it")
     if compression:
         _log.info("%s is compressed as a whole: it is read once, from front to back, and not divided", file.name)
+    elif not _has_end(file):  # The library takes a file that is cut off between two images for a whole one.
+        raise ValueError("it has no end: it is cut off")
     with tarfile.open(file, _MODES[compression]) as archive:
         yield from images_of_archive(_files(archive, is_compressed=bool(compression)), options)
+
+
+def _has_end(file: Path) -> bool:
+    """Whether a file ends with a block of zeros, as each tar file does."""
+    with file.open("rb") as stream:
+        stream.seek(max(0, file.stat().st_size - tarfile.BLOCKSIZE))
+        return not any(stream.read())
 
 
 def _files(archive: tarfile.TarFile, is_compressed: bool) -> Iterator[ArchivedFile]:

@@ -99,6 +99,10 @@ class ExampleKind(ABC):
         """What several examples are called in messages."""
         return f"{self.noun}s"
 
+    def why_other_kind(self, source: Place) -> str:
+        """Return why a source has examples of another kind, with what to set; empty if it may be one of this kind."""
+        return ""
+
     @property
     @abstractmethod
     def lister(self) -> ListerClass:

@@ -75,6 +75,11 @@ def format_of(name: str) -> Format | None:
     return next((each for each in formats() if each.NAMES.fullmatch(name.lower())), None)
 
 
+def name_of(form: Format) -> str:
+    """Return the name of a format."""
+    return form.__name__.rpartition(".")[2]
+
+
 class ArchivedFile(NamedTuple):
     """A file in an archive, such as a tar or zip file. `read` is called before the next file is asked for.
 

@@ -32,7 +32,7 @@ from pipeline.config.allowed import may_read
 from pipeline.errors import FileSystemError, SourceError
 from pipeline.sources import Classes, Extent, Found, Listed, Skipped, SourceOptions, measure
 from pipeline.sources.compression import UNPACK_ERRORS
-from pipeline.sources.container_formats import ContainedImage, Format
+from pipeline.sources.container_formats import ContainedImage, Format, name_of
 from pipeline.sources.folder import are_splits, classify
 from pipeline.sources.key_range import KeyRange, bytes_of
 from pipeline.sources.split_names import split_of_word
@@ -194,18 +194,19 @@ def open_index(containers: Sequence[Container], others: Sequence[Skipped], optio
     folder = place_of(options.copies)
     name = _hash([[each.name for each in files], *map(list, others)])
     rows, description = folder / f"{name}.arrow", folder / f"{name}.json"
-    if unless_missing(description.stat) is None:
+    known = unless_missing(partial(storage.read_json, description))
+    if not known or not all(map(_are_there, files, known["have_copies"])):
         with progress("containers", len(containers), "files") as advance:
             described = []
             works = zip(containers, files, strict=True)
             for each in ordered_map(lambda work: _described(*work, options), works, THREADS, THREADS):
                 described.append(each)
                 advance(1)
-        content = _write_source_index(rows, containers, files, described, others)
+        known = _write_source_index(rows, containers, files, described, others)
         storage.sync_folder(folder)
-        storage.write_json(description, content, synced=True)
+        storage.write_json(description, known, synced=True)
     with storage.local_copy(rows) as path, pa.memory_map(str(path)) as mapped:
-        yield Index(pa.ipc.open_file(mapped).read_all(), containers, files, storage.read_json(description))
+        yield Index(pa.ipc.open_file(mapped).read_all(), containers, files, known)
 
 
 def split_of_container(key: str) -> str:
@@ -234,7 +235,7 @@ class _Files:
     def of(cls, container: Container, options: SourceOptions, beside: Sequence[Any]) -> "_Files":
         """Return the files of a container that is read with some options, and with some files beside it."""
         columns = (options.path_column, options.label_column, options.split_column, options.group_column)
-        identity = (str(container.place), container.key, container.size, container.generation, container.format.__name__)
+        identity = (str(container.place), container.key, container.size, container.generation, name_of(container.format))
         name, folder = _hash([FORMAT, *identity, *columns, *beside, options.max_file_bytes]), place_of(options.copies)
         # In a workspace in a bucket, a copy would be no faster than the source.
         is_fetched = isinstance(container.place, BucketPath) and isinstance(folder, Path)
@@ -269,10 +270,7 @@ def _described(container: Container, files: _Files, options: SourceOptions) -> _
     """Return the description of a container. The container is read first, unless it was."""
     if content := unless_missing(partial(storage.read_json, files["json"])):
         description = _Description(**content)
-        needed = [files[name] for name, is_needed in (("images", description.has_copies), ("arrow", True)) if is_needed]
-        if files.is_fetched:
-            needed.append(files["container"])
-        if all(file.is_file() for file in needed):
+        if _are_there(files, description.has_copies):
             return description
     try:
         with _local_file(container, files) as file:
@@ -285,11 +283,17 @@ def _described(container: Container, files: _Files, options: SourceOptions) -> _
         reason = str(error).partition("\n")[0]
         if isinstance(error, OSError) and cause_of(error) == "transient":
             raise FileSystemError(f"{container.place} could not be read ({reason}): run again") from error
-        form = container.format.__name__.rpartition(".")[2]
+        form = name_of(container.format)
         raise SourceError(f"{container.place} cannot be read as a {form} file of images: {reason}") from error
     storage.sync_folder(files.folder)
     storage.write_json(files["json"], asdict(description), synced=True)
     return description
+
+
+def _are_there(files: _Files, has_copies: bool) -> bool:
+    """Whether all files of a container are there. A user may have removed some of them from a disk."""
+    names = ["arrow", *["images"] * has_copies, *["container"] * files.is_fetched]
+    return isinstance(files.folder, BucketPath) or all(files[name].is_file() for name in names)
 
 
 @contextmanager
@@ -409,7 +413,11 @@ def _write_source_index(
         with storage.write_whole(place, synced=True) as file, pa.ipc.new_file(file, table.schema) as writer:
             for start in range(0, len(order), _BATCH):
                 writer.write_table(table.take(order.slice(start, _BATCH)))
-    return {"has_splits": has_splits, "classes": _classes(containers, described)}
+    return {
+        "has_splits": has_splits,
+        "classes": _classes(containers, described),
+        "have_copies": [each.has_copies for each in described],
+    }
 
 
 def _mapped(place: Place, stack: ExitStack) -> pa.Table:

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline import storage
 from pipeline.config.allowed import may_read
 from pipeline.errors import SourceError
 from pipeline.sources import Found, Listed, Skipped, SourceOptions, measure
-from pipeline.sources.container_formats import format_of
+from pipeline.sources.container_formats import format_of, name_of
 from pipeline.sources.folder import HIDDEN, NOT_BY_NAME, walk, why_no_image
 from pipeline.sources.key_range import EVERYTHING, KeyRange
 from pipeline.sources.suffixes import suffix_of
@@ -32,20 +32,38 @@ MAX_LEVELS = 4
 NO_CONTAINER = "not a container by its name"
 
 
+class FirstFormat(NamedTuple):
+    """The format of the first container of a source; an empty name if it has none."""
+
+    name: str
+    holds_images: bool
+
+
 def recognizes(place: Place) -> bool:
     """Whether `place` is a container with images, or a folder of containers without an image beside them."""
-    if (form := format_of(place.name)) and place.is_file():
-        return may_read(place) and form.holds_images(place)
+    return first_format(place).holds_images
+
+
+def first_format(place: Place) -> FirstFormat:
+    """Return the format of a container, or of the first container of a folder without images beside it."""
+    if format_of(place.name) and place.is_file():
+        return _format_of_file(place)
+    nothing = FirstFormat("", holds_images=False)
     if isinstance(place, Path) and not place.is_dir():
-        return False
+        return nothing
     first = ""
     for name in islice(_names_below(place), MAX_NAMES):
         if why_no_image(name) == "" and suffix_of(name):
-            return False
+            return nothing
         if format_of(name.rpartition("/")[2]) and why_no_image(name) != HIDDEN:
             first = min(first or name, name)
-    form = format_of(first.rpartition("/")[2])
-    return form is not None and may_read(place / first) and form.holds_images(place / first)
+    return _format_of_file(place / first) if first else nothing
+
+
+def _format_of_file(place: Place) -> FirstFormat:
+    form = format_of(place.name)
+    assert form is not None
+    return FirstFormat(name_of(form), may_read(place) and form.holds_images(place))
 
 
 def list_images(place: Place, options: SourceOptions) -> Iterator[Found]:

@@ -25,7 +25,7 @@ from pipeline.sources.key_range import (
 )
 from pipeline.storage import Place, place_of
 from standins.fake_gcs import FakeGcs
-from tests.sources.examples import EXAMPLES, imagenet, listing, write_images
+from tests.sources.examples import EXAMPLES, containers, imagenet, listing, options_of, write_images
 from tests.sources.examples import folder as folder_with_splits
 from tests.sources.test_contract import own_kind  # noqa: F401 - a fixture
 
@@ -109,6 +109,7 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
     "csv list": csv_list,
     "json list": json_list,
     "parquet list": parquet_list,
+    "containers": containers,
 }
 
 
@@ -119,7 +120,7 @@ def only_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def source_at(place: object, kind: str = "auto") -> tuple[Place, SourceOptions]:
-    return place_of(str(place)), SourceOptions(kind=kind)
+    return place_of(str(place)), options_of(kind)
 
 
 def without_classes(items: Sequence[Found]) -> list[Found]:
