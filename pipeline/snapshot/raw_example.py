@@ -13,11 +13,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline import storage
 from pipeline.errors import SourceError
 from pipeline.images import rejection
 from pipeline.images.rejection import Rejection
 from pipeline.sources import Box
-from pipeline.storage import Place, is_bucket, place_of
+from pipeline.storage import BucketPath, Place, is_bucket, place_of
 from pipeline.system.os_errors import retried
 
 ROWS_AT_ONCE = 64
@@ -167,6 +168,39 @@ def read_raw(root: str, key: str, size: int) -> bytes:
         raise SourceError(
             f"{Path(root) / key} was listed but cannot be read ({error.strerror}): make it readable and run again"
         ) from error
+
+
+def read_part(file: Place | str, offset: int, size: int, generation: int | None = None) -> bytes:
+    """Return `size` bytes of a file from `offset` on; fewer if it is too short. A text is a local path.
+
+    `generation` is that of an object, and None for the newest.
+
+    Raises:
+        FileNotFoundError: The file is gone, or the object has another generation.
+        SourceError: A permission is missing.
+    """
+    if isinstance(file, BucketPath):
+        return storage.read_range(file, offset, size, generation)
+    path = str(file)
+    try:
+        return retried(partial(_read_at, path, offset, size), path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise SourceError(
+            f"{path} was listed but cannot be read ({error.strerror}): make it readable and run again"
+        ) from error
+
+
+def _read_at(path: str, offset: int, size: int) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = [os.pread(descriptor, size, offset)]
+        while (missing := size - sum(map(len, parts))) and parts[-1]:
+            parts.append(os.pread(descriptor, missing, offset + size - missing))
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
 
 
 def _read(path: str, size: int) -> bytes:

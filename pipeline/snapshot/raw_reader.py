@@ -7,7 +7,6 @@ import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -16,10 +15,17 @@ import google_crc32c
 from pipeline import storage
 from pipeline.config.allowed import Outputs, Sources
 from pipeline.errors import SourceError
-from pipeline.snapshot.raw_example import Origin, RawExample, local_path, place_of_key, read_raw, why_unread
+from pipeline.snapshot.raw_example import (
+    Origin,
+    RawExample,
+    local_path,
+    place_of_key,
+    read_part,
+    read_raw,
+    why_unread,
+)
 from pipeline.sources import Extent
-from pipeline.storage import BucketPath
-from pipeline.system.os_errors import retried
+from pipeline.storage import BucketPath, is_bucket, place_of
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import Show, progress
 
@@ -107,27 +113,23 @@ class RawReader:
     def _read_extent(self, row: RawExample) -> bytes:
         """Read the image from the file that it is a part of, and verify it."""
         extent = Extent(*row.extent)
-        place = place_of_key(self.origin, extent.file)
+        uri = extent.file if extent.is_copy else local_path(self.origin.root, extent.file)
+        place = place_of(uri, self.origin.user_project) if is_bucket(uri) else uri
         (self._outputs if extent.is_copy else self._sources).require(place)
-        # A copy has a name that no other content gets. A container must be the one that was listed.
-        generation = row.generation if isinstance(place, BucketPath) and not extent.is_copy else None
-        read = partial(storage.read_range, place, extent.offset, row.size, generation)
+        # A container must be the one that was listed. The name of a copy contains a hash of what it is made from.
+        generation = None if extent.is_copy else row.generation
         try:
-            # A bucket has no checksum of a part, so a second request tells damage of one transfer from another content.
+            # A bucket has no checksum of a part, so a second request tells damage of one transfer from other content.
             for _ in range(2):
-                content = retried(read, place)
+                content = read_part(place, extent.offset, row.size, generation)
                 if _matches(content, row):
                     return content
         except FileNotFoundError:
             pass
-        except OSError as error:
-            raise SourceError(
-                f"{place} was listed but cannot be read ({error.strerror}): make it readable and run again"
-            ) from error
         if extent.is_copy:
-            raise SourceError(f"{place} is missing or damaged: remove it, and run `extract` again to make it anew")
+            raise SourceError(f"{uri} is missing or damaged: remove it, and run `extract` again to make it anew")
         raise SourceError(
-            f"{place} changed or vanished after it was listed: run again to make a new version of the dataset"
+            f"{uri} changed or vanished after it was listed: run again to make a new version of the dataset"
         )
 
     def _from_cache(self, place: BucketPath, row: RawExample, cache: Path) -> bytes:
