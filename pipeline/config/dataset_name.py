@@ -28,7 +28,7 @@ def name_of_table(source_uri: str) -> str:
 
 
 def name_of_source(source_uri: str) -> str:
-    """Return the default dataset name of a source, such as "flowers" for `/data/flowers/{date}` and `/data/flowers.zip`.
+    """Return the default name of a source, such as "flowers" for `/data/flowers/{date}` and `/data/flowers.zip`.
 
     Accents are removed from letters. A hyphen replaces characters that a name cannot hold. If no folder gives a name,
     the name is "images".

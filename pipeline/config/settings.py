@@ -268,7 +268,7 @@ class _SettingsBeforeGate(BaseModel):
         "",
         title="Path column",
         description="In a list: the column of image paths, relative to the folder of the list. Empty: path, image, "
-        "file, filename or uri.",
+        "file, filename or uri. In Parquet or TFRecord files with images: the column of the images.",
     )
 
     label_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, SOURCE] = Field(

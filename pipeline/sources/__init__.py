@@ -36,7 +36,7 @@ For a kind that comes with Tenfold:
 
 - `stanford_cars.py` is a small kind to begin with. `walk` and `why_no_image` in `folder.py` list a folder on a disk
   or in a bucket.
-- For files that hold many images, add a format to `pipeline/containers` instead of a kind of source.
+- For files that hold many images, add a format to `pipeline/kinds/images/containers` instead of a kind of source.
 - Yield a `Skipped` for each file that is not an image of a class. To decide the ids of the labels, yield `Classes`
   first. The records of ImageNet have two more properties, which `record_format` in `pipeline/plan/version.py`
   decides.

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.errors import SourceError
-from pipeline.storage import Place
 
 NAMES: Mapping[str, Sequence[str]] = {
     "path": ("path", "image", "file", "filename", "uri"),
@@ -15,7 +14,7 @@ NAMES: Mapping[str, Sequence[str]] = {
 """The usual names of a column, by its role. A setting (`path_column` and so on) can name another column."""
 
 
-def choose_column(role: str, names: Sequence[str], place: Place, wanted: str) -> str:
+def choose_column(role: str, names: Sequence[str], place: object, wanted: str) -> str:
     """Return the column of a role, or an empty text if there is none. `wanted` is the setting that names it.
 
     Raises:

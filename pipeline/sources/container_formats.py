@@ -1,4 +1,4 @@
-"""Containers: files that hold many images. Each format is a module of `pipeline/containers`, which is found by name."""
+"""Containers, which are files that hold many images, and their formats: pipeline/kinds/images/containers."""
 
 import json
 import pkgutil
@@ -10,7 +10,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import IO, Any, NamedTuple, Protocol, cast
 
 from pipeline.sources import Classes, Skipped, SourceOptions
 from pipeline.sources.cells import NAMES, labels_of
@@ -18,7 +18,7 @@ from pipeline.sources.folder import NOT_BY_NAME, begins_as_image, why_no_image
 from pipeline.sources.suffixes import suffix_of
 from pipeline.storage import Place
 
-_PACKAGE = "pipeline.containers"
+_PACKAGE = "pipeline.kinds.images.containers"
 _BESIDE = (".cls", ".json", ".txt")
 """Suffixes of the files with the labels of an image, in WebDataset's form. The first one that names labels wins."""
 _MAX_LABEL_BYTES = 1_000_000
@@ -43,21 +43,32 @@ class ContainedImage(NamedTuple):
     size: int = 0
 
 
+class ContainerFile(NamedTuple):
+    """A container that is being read."""
+
+    path: Path
+    """A local file with its content."""
+    place: Place
+    """Where it comes from, maybe a bucket."""
+    beside: Callable[[str], bytes | None]
+    """Returns the content of a file in the same folder, by its name; None if there is none."""
+
+
 class Format(Protocol):
-    """The interface of a module of `pipeline/containers`."""
+    """The interface of a module of `pipeline/kinds/images/containers`."""
 
     BESIDE: Sequence[str]
     NAMES: re.Pattern[str]
     __name__: str
 
-    def holds_images(self, place: Place) -> bool:
-        """Whether a file with such a name holds images. Reads as little as possible."""
+    def holds_images(self, file: IO[bytes]) -> bool:
+        """Whether an open file with such a name holds images. Reads as little as possible, because it may be remote.
 
-    def images(self, file: Path, place: Place, options: SourceOptions) -> Iterator[ContainedImage | Skipped | Classes]:
-        """Yield the images of a container, one after another. Raises ValueError if it is damaged.
-
-        `file` is a local file with its content, and `place` is where it comes from.
+        May raise what `images` raises, which also means that it does not.
         """
+
+    def images(self, file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage | Skipped | Classes]:
+        """Yield the images of a container, one after another. Raises ValueError if it is damaged."""
 
 
 @cache
@@ -106,9 +117,7 @@ class _Member(NamedTuple):
         return bool(self.reason) and self.content is not None
 
 
-def images_of_archive(
-    files: Iterable[ArchivedFile], options: SourceOptions
-) -> Iterator[ContainedImage | Skipped]:
+def images_of_archive(files: Iterable[ArchivedFile], options: SourceOptions) -> Iterator[ContainedImage | Skipped]:
     """Yield the images of an archive with their labels, if these are in files of the same name beside them.
 
     Such files must follow each other, as WebDataset demands it.

@@ -29,10 +29,10 @@ from pyarrow import compute
 
 from pipeline import storage
 from pipeline.config.allowed import may_read
-from pipeline.errors import FileSystemError, SourceError
+from pipeline.errors import DatasetError, FileSystemError, SourceError
 from pipeline.sources import Classes, Extent, Found, Listed, Skipped, SourceOptions, measure
 from pipeline.sources.compression import UNPACK_ERRORS
-from pipeline.sources.container_formats import ContainedImage, Format, name_of
+from pipeline.sources.container_formats import ContainedImage, ContainerFile, Format, name_of
 from pipeline.sources.folder import are_splits, classify
 from pipeline.sources.key_range import KeyRange, bytes_of
 from pipeline.sources.split_names import split_of_word
@@ -235,7 +235,13 @@ class _Files:
     def of(cls, container: Container, options: SourceOptions, beside: Sequence[Any]) -> "_Files":
         """Return the files of a container that is read with some options, and with some files beside it."""
         columns = (options.path_column, options.label_column, options.split_column, options.group_column)
-        identity = (str(container.place), container.key, container.size, container.generation, name_of(container.format))
+        identity = (
+            str(container.place),
+            container.key,
+            container.size,
+            container.generation,
+            name_of(container.format),
+        )
         name, folder = _hash([FORMAT, *identity, *columns, *beside, options.max_file_bytes]), place_of(options.copies)
         # In a workspace in a bucket, a copy would be no faster than the source.
         is_fetched = isinstance(container.place, BucketPath) and isinstance(folder, Path)
@@ -258,6 +264,10 @@ def _state_beside(names: Sequence[str], folder: Place) -> list[Sequence[int | No
     return [measure(folder / name)[:2] for name in names if may_read(folder / name)]
 
 
+def _content_beside(folder: Place, name: str) -> bytes | None:
+    return unless_missing((folder / name).read_bytes) if may_read(folder / name) else None
+
+
 def _hash(content: Any) -> str:
     return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
 
@@ -277,7 +287,7 @@ def _described(container: Container, files: _Files, options: SourceOptions) -> _
             description = _read(container, file, files, options)
     except FileNotFoundError as error:
         raise SourceError(f"{container.place} vanished while it was read: run again") from error
-    except (*UNPACK_ERRORS, tarfile.TarError, pa.ArrowException, OSError, ValueError) as error:
+    except (DatasetError, *UNPACK_ERRORS, tarfile.TarError, pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, MemoryError):  # The container itself may be valid.
             raise
         reason = str(error).partition("\n")[0]
@@ -312,6 +322,7 @@ def _local_file(container: Container, files: _Files) -> Iterator[Path]:
 def _read(container: Container, file: Path, files: _Files, options: SourceOptions) -> _Description:
     """Write the rows of a container and its copies, and return its description."""
     description, folders = _Description([]), set()
+    beside = partial(_content_beside, container.place.parent)
     with (
         storage.write_whole(files["arrow"], synced=True) as index,
         _Copies(files["images"]) as copies,
@@ -320,7 +331,7 @@ def _read(container: Container, file: Path, files: _Files, options: SourceOption
 
         def rows() -> Iterator[_Row]:
             number = 0
-            for item in container.format.images(file, container.place, options):
+            for item in container.format.images(ContainerFile(file, container.place, beside), options):
                 if isinstance(item, Classes):
                     description.classes = list(item.names)
                 elif isinstance(item, Skipped):
@@ -344,16 +355,18 @@ def _batches(rows: Iterable[_Row]) -> Iterator[pa.RecordBatch]:
     rest = iter(rows)
     while some := list(islice(rest, _BATCH)):
         columns = zip(*some, strict=True)
-        yield pa.record_batch([pa.array(column, field.type) for column, field in zip(columns, _ROWS, strict=True)], _ROWS)
+        yield pa.record_batch(
+            [pa.array(column, field.type) for column, field in zip(columns, _ROWS, strict=True)], _ROWS
+        )
 
 
 def _row(image: ContainedImage, container: str, number: int, copies: "_Copies") -> _Row:
-    content = image.content
-    suffix = suffix_of(image.name) or next((end for magic, end in _MAGIC if (content or b"").startswith(magic)), "")
+    content, name = image.content, image.name and posixpath.normpath(image.name).lstrip("/")
+    suffix = suffix_of(name) or next((end for magic, end in _MAGIC if (content or b"").startswith(magic)), "")
     numbered = bytes_of(f"{container}/{number:08d}{suffix}")
     is_copy = content is not None and image.offset is None
     return _Row(
-        name=bytes_of(image.name) or numbered,
+        name=bytes_of(name) or numbered,
         numbered=numbered,
         labels=image.labels,
         split=image.split,
@@ -370,18 +383,19 @@ class _Copies:
 
     def __init__(self, place: Place) -> None:
         self._place, self._size = place, 0
-        self._stack, self._file = ExitStack(), None
+        self._stack = ExitStack()
+        self._file: IO[bytes] | None = None
 
     def __enter__(self) -> "_Copies":
         return self
 
-    def __exit__(self, *error: Any) -> bool:
-        return self._stack.__exit__(*error)
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
     def add(self, content: bytes) -> int:
         """Write an image, and return where it begins."""
         if self._file is None:
-            self._file: IO[bytes] = self._stack.enter_context(storage.write_whole(self._place, synced=True))
+            self._file = self._stack.enter_context(storage.write_whole(self._place, synced=True))
         self._file.write(content)
         self._size += len(content)
         return self._size - len(content)

@@ -1,8 +1,8 @@
-"""Files that hold many images: zip or tar files, or a folder of such files. The folders in them, or labels beside them.
+"""A zip, tar, Parquet or TFRecord file that holds images, or a folder of such files without images beside them.
 
-The formats are the modules of `pipeline/containers`. The key of an image is its name within the container, if no other
-image of the source has this name. Otherwise, it is the key of the container and the number of the image in it. So the
-same images have the same keys as in a folder.
+The formats are the modules of `pipeline/kinds/images/containers`. The key of an image is its name within the container,
+if no other image of the source has this name. Otherwise, it is the key of the container and the number of the image in
+it. So the same images have the same keys as in a folder.
 """
 
 import os
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline import storage
 from pipeline.config.allowed import may_read
-from pipeline.errors import SourceError
+from pipeline.errors import BadInput, SourceError
 from pipeline.sources import Found, Listed, Skipped, SourceOptions, measure
+from pipeline.sources.compression import UNPACK_ERRORS
 from pipeline.sources.container_formats import format_of, name_of
 from pipeline.sources.folder import HIDDEN, NOT_BY_NAME, walk, why_no_image
 from pipeline.sources.key_range import EVERYTHING, KeyRange
@@ -63,7 +64,11 @@ def first_format(place: Place) -> FirstFormat:
 def _format_of_file(place: Place) -> FirstFormat:
     form = format_of(place.name)
     assert form is not None
-    return FirstFormat(name_of(form), may_read(place) and form.holds_images(place))
+    holds_images = False
+    if may_read(place):
+        with suppress(BadInput, ValueError, *UNPACK_ERRORS), storage.open_ranges(place) as file:
+            holds_images = form.holds_images(file)
+    return FirstFormat(name_of(form), holds_images)
 
 
 def list_images(place: Place, options: SourceOptions) -> Iterator[Found]:

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from typing_extensions import override
-
 from pipeline.dataset.manifest import Dataset
 from pipeline.images.codecs import codec_versions
 from pipeline.images.examine import Rules
@@ -16,7 +14,6 @@ from pipeline.plan.examples import Examples
 from pipeline.plan.range_plan import RangePlan
 from pipeline.records import example
 from pipeline.records.format import RecordedImage, RecordFormat, read_image
-from pipeline.storage import Place
 
 if TYPE_CHECKING:
     from pipeline.dataset.verify import Check
@@ -34,13 +31,6 @@ class ImageKind(ExampleKind):
     is_model_checked = True
     has_pictures = True
     has_files = True
-
-    @override
-    def why_other_kind(self, source: Place) -> str:
-        from pipeline.sources.containers import first_format  # Only a check of settings needs it.
-
-        is_meant = first_format(source) == ("tfrecord", False)
-        return "holds no images: set TABLE and LABEL instead of SOURCE (example_kind=table)" if is_meant else ""
 
     @property
     def lister(self) -> ListerClass:

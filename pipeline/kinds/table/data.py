@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from typing_extensions import override
-
 from pipeline.dataset.manifest import Dataset
 from pipeline.kinds.table.examples import RowExamples
 from pipeline.plan.example_kind import Conflict, ExampleKind, FittingValues, ListerClass
@@ -18,7 +16,6 @@ from pipeline.plan.examples import Examples
 from pipeline.plan.range_plan import RangePlan
 from pipeline.records.format import RecordFormat
 from pipeline.snapshot.raw_example import RawExample
-from pipeline.storage import Place
 from pipeline.tables.read import feature_kinds, read_row, text_in, text_of
 from pipeline.tables.schema import Schema
 
@@ -42,14 +39,6 @@ class RowKind(ExampleKind):
     is_model_checked = False  # It needs the preprocessing, which is not known before the rows are split.
     has_pictures = False
     has_files = False
-
-    @override
-    def why_other_kind(self, source: Place) -> str:
-        from pipeline.sources.containers import first_format  # Only a check of settings needs it.
-
-        found = first_format(source)
-        is_meant = found.holds_images and found.name in ("parquet", "tfrecord")
-        return "holds images: set SOURCE instead of TABLE (example_kind=images)" if is_meant else ""
 
     @property
     def lister(self) -> ListerClass:

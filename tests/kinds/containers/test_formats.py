@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-import pipeline.containers
+import pipeline.kinds.images.containers
 from pipeline.errors import SourceError
 from pipeline.records.example import encode
 from pipeline.records.tfrecord import frame
@@ -26,7 +26,7 @@ from pipeline.sources.container_formats import formats
 from pipeline.sources.container_index import split_of_container
 from pipeline.sources.detection import find_source, images_of, layout_of
 from tests.conftest import jpeg
-from tests.containers.examples import (
+from tests.kinds.containers.examples import (
     FORMS,
     beside,
     drawn,
@@ -167,7 +167,9 @@ def test_a_tar_file_that_is_cut_off_between_two_images_is_refused(tmp_path: Path
     with tarfile.open(place) as archive:
         end = archive.getmembers()[1].offset
     place.write_bytes(place.read_bytes()[:end])
-    with pytest.raises(SourceError, match=r"a\.tar cannot be read as a tar file of images: it has no end: it is cut off"):
+    with pytest.raises(
+        SourceError, match=r"a\.tar cannot be read as a tar file of images: it has no end: it is cut off"
+    ):
         Found(place, copies)
 
 
@@ -236,7 +238,9 @@ IMAGE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 THREE = [{"bytes": jpeg(number), "path": None} for number in range(3)]
 LAYOUTS: dict[str, tuple[pa.Table, dict[str, str], list[tuple[str, ...]]]] = {
     "numbers without names": (
-        pa.table({"image": pa.array(THREE, IMAGE), "label": [3, 4, None]}), {}, [("3",), ("4",)],
+        pa.table({"image": pa.array(THREE, IMAGE), "label": [3, 4, None]}),
+        {},
+        [("3",), ("4",)],
     ),
     "texts": (pa.table({"img": pa.array(THREE, IMAGE), "label": ["a", "b", "a"]}), {}, [("a",), ("b",), ("a",)]),
     "another column of labels": (
@@ -264,7 +268,9 @@ LAYOUTS: dict[str, tuple[pa.Table, dict[str, str], list[tuple[str, ...]]]] = {
         [("a",), ("b",), ("c",)],
     ),
     "no image in a row": (
-        pa.table({"image": pa.array([None, *THREE[1:]], IMAGE), "label": ["a", "b", "c"]}), {}, [("b",), ("c",)],
+        pa.table({"image": pa.array([None, *THREE[1:]], IMAGE), "label": ["a", "b", "c"]}),
+        {},
+        [("b",), ("c",)],
     ),
     "a column of splits": (
         pa.table({"image": pa.array(THREE, IMAGE), "label": ["a", "b", "c"], "split": ["train", "val", "test"]}),
@@ -287,8 +293,14 @@ def test_usual_layouts_of_columns(layout: str, tmp_path: Path, copies: str):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"image": pa.array(THREE, IMAGE), "kind": ["a", "b", "c"]}, "name the column that holds the label in label_column"),
-        ({"image": pa.array(THREE, IMAGE), "label": ["a", "b", "c"], "split": ["x", "y", "z"]}, "must be train, validation"),
+        (
+            {"image": pa.array(THREE, IMAGE), "kind": ["a", "b", "c"]},
+            "name the column that holds the label in label_column",
+        ),
+        (
+            {"image": pa.array(THREE, IMAGE), "label": ["a", "b", "c"], "split": ["x", "y", "z"]},
+            "must be train, validation",
+        ),
     ],
 )
 def test_what_is_missing_in_the_columns_is_named(columns: dict[str, Any], message: str, tmp_path: Path, copies: str):
@@ -299,7 +311,9 @@ def test_what_is_missing_in_the_columns_is_named(columns: dict[str, Any], messag
 
 def test_sound_in_the_structs_of_the_hub_is_no_image(tmp_path: Path):
     audio = json.dumps({"info": {"features": {"audio": {"_type": "Audio"}}}})
-    table = pa.table({"audio": pa.array(THREE, IMAGE), "label": [1, 2, 3]}).replace_schema_metadata({"huggingface": audio})
+    table = pa.table({"audio": pa.array(THREE, IMAGE), "label": [1, 2, 3]}).replace_schema_metadata(
+        {"huggingface": audio}
+    )
     parquet.write_table(table, tmp_path / "a.parquet")
     assert find_source(tmp_path / "a.parquet", "auto").__name__ == "pipeline.sources.listing"
 
@@ -361,16 +375,14 @@ def test_the_layout_changes_with_a_container(tmp_path: Path):
     assert layout_of(place, SourceOptions()) != before
 
 
-def test_the_format_in_the_documentation_works_as_written(
-    tmp_path: Path, copies: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_format_in_the_documentation_works_as_written(tmp_path: Path, copies: str):
     """A reader adds the IDX files of MNIST, in one file."""
-    text = inspect.getdoc(pipeline.containers)
+    text = inspect.getdoc(pipeline.kinds.images.containers)
     assert text
     code = textwrap.dedent("\n".join(line for line in text.split("\n") if line.startswith("    ") or not line))
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "idx.py").write_text(code)
-    monkeypatch.setattr(pipeline.containers, "__path__", [*pipeline.containers.__path__, str(tmp_path / "own")])
+    pipeline.kinds.images.containers.__path__.append(str(tmp_path / "own"))
     importlib.invalidate_caches()
     formats_module.formats.cache_clear()
     try:
@@ -381,13 +393,14 @@ def test_the_format_in_the_documentation_works_as_written(
         (tmp_path / "mnist" / "train-labels-idx1-ubyte").write_bytes(bytes(8) + bytes([0, 1, 2, 3, 4]))
         found = Found(tmp_path / "mnist", copies)
     finally:
+        pipeline.kinds.images.containers.__path__.remove(str(tmp_path / "own"))
         formats_module.formats.cache_clear()
-        sys.modules.pop("pipeline.containers.idx", None)
+        sys.modules.pop("pipeline.kinds.images.containers.idx", None)
     assert list(found.labels.values()) == [(str(number),) for number in range(5)]
-    assert list(found.images)[0] == "train-images-idx3-ubyte/00000000.png"
+    assert next(iter(found.images)) == "train-images-idx3-ubyte/00000000.png"
 
 
 def test_records_with_several_labels(tmp_path: Path, copies: str):
     features = {"image": jpeg(1), "labels": [b"a", b"b"]}
     (tmp_path / "a.tfrecord").write_bytes(frame(encode(features)) + records(IMAGES))
-    assert list(Found(tmp_path / "a.tfrecord", copies).labels.values())[0] == ("a", "b")
+    assert next(iter(Found(tmp_path / "a.tfrecord", copies).labels.values())) == ("a", "b")

@@ -5,12 +5,10 @@ import struct
 import zipfile
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import IO
 
 from pipeline.sources import Skipped, SourceOptions
-from pipeline.sources.container_formats import ArchivedFile, ContainedImage, images_of_archive
-from pipeline.storage import Place
+from pipeline.sources.container_formats import ArchivedFile, ContainedImage, ContainerFile, images_of_archive
 
 BESIDE = ()
 NAMES = re.compile(r".+\.zip")
@@ -19,14 +17,14 @@ _HEADER = struct.Struct("<26xHH")
 _ENCRYPTED = 1
 
 
-def holds_images(place: Place) -> bool:
+def holds_images(file: IO[bytes]) -> bool:
     """Return True: only the names of all files would tell."""
     return True
 
 
-def images(file: Path, place: Place, options: SourceOptions) -> Iterator[ContainedImage | Skipped]:
+def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage | Skipped]:
     """Yield the images in the order in which the archive stores them. Its checksums are verified."""
-    with zipfile.ZipFile(file) as archive, file.open("rb") as stored:
+    with zipfile.ZipFile(file.path) as archive, file.path.open("rb") as stored:
         yield from images_of_archive(_files(archive, stored), options)
 
 
@@ -47,4 +45,5 @@ def _offset(info: zipfile.ZipInfo, stored: IO[bytes]) -> int | None:
     header = stored.read(_HEADER.size)
     if len(header) < _HEADER.size:
         raise ValueError(f"{info.filename} is cut off")
-    return info.header_offset + _HEADER.size + sum(_HEADER.unpack(header))
+    name_bytes, extra_bytes = _HEADER.unpack(header)
+    return info.header_offset + _HEADER.size + int(name_bytes) + int(extra_bytes)

@@ -1,21 +1,15 @@
-"""tfrecord: records of tf.train.Example with the bytes of an image, as the Model Garden, TFDS and Tenfold write them."""
+"""tfrecord: records of tf.train.Example with the bytes of an image, as of the Model Garden, of TFDS and of Tenfold."""
 
 import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from pipeline import storage
-from pipeline.config.allowed import may_read
-from pipeline.errors import DatasetError
 from pipeline.records.example import decode
 from pipeline.records.tfrecord import FOOTER_BYTES, HEADER_BYTES, decompressed, has_valid_header, records_of
 from pipeline.sources import Classes, Skipped, SourceOptions
 from pipeline.sources.cells import labels_of, text_of
-from pipeline.sources.container_formats import ContainedImage
-from pipeline.storage import Place
-from pipeline.system.os_errors import unless_missing
+from pipeline.sources.container_formats import ContainedImage, ContainerFile
 
 NAMES = re.compile(r".+\.(tfrecords?|tfrec)(-\d+-of-\d+)?(\.gz)?")
 IMAGE = ("image/encoded", "image", "image_raw", "encoded", "jpeg", "image/image")
@@ -27,25 +21,22 @@ BESIDE = ("label.labels.txt", "labels.txt", "label_map.txt")
 _PIXELS = b"RAW"
 
 
-def holds_images(place: Place) -> bool:
+def holds_images(file: IO[bytes]) -> bool:
     """Whether the first record has the bytes of an image."""
-    try:
-        with storage.open_ranges(place) as file:
-            record = next(records_of(_records(file), place), None)
-            return record is not None and _feature(decode(record), IMAGE, "") is not None
-    except (DatasetError, ValueError, zlib.error, EOFError):  # Another kind of source says what it is.
-        return False
+    record = next(records_of(_records(file), Path("its first record")), None)
+    return record is not None and isinstance(_feature(decode(record), IMAGE, ""), bytes)
 
 
-def images(file: Path, place: Place, options: SourceOptions) -> Iterator[ContainedImage | Skipped | Classes]:
+def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage | Skipped | Classes]:
     """Yield the images in the order of the records, whose checksums are verified."""
-    classes = _classes_beside(place)
+    texts = filter(None, map(file.beside, BESIDE))
+    classes = next((text.decode().splitlines() for text in texts), None)
     if classes is not None:
         yield Classes(tuple(classes), {})
-    with file.open("rb") as stored:
+    with file.path.open("rb") as stored:
         records = _records(stored)
         position = 0
-        for number, record in enumerate(_checked(records, file)):
+        for number, record in enumerate(records_of(records, file.place)):
             offset = position + HEADER_BYTES if records is stored else None
             yield _image(record, number, offset, classes, options)
             position += HEADER_BYTES + len(record) + FOOTER_BYTES
@@ -56,20 +47,6 @@ def _records(file: IO[bytes]) -> IO[bytes]:
     is_plain = has_valid_header(file.read(HEADER_BYTES))
     file.seek(0)
     return file if is_plain else decompressed(file)
-
-
-def _checked(records: IO[bytes], file: Path) -> Iterator[bytes]:
-    try:
-        yield from records_of(records, file)
-    except DatasetError as error:
-        raise ValueError(str(error)) from error
-
-
-def _classes_beside(place: Place) -> list[str] | None:
-    for beside in map(place.with_name, BESIDE):
-        if may_read(beside) and (content := unless_missing(beside.read_text)) is not None:
-            return content.splitlines()
-    return None
 
 
 def _image(

@@ -7,26 +7,25 @@ A format of your own is a file in this folder with two constants, two functions,
     import io
     import re
     from collections.abc import Iterator
-    from pathlib import Path
+    from typing import IO
 
     import numpy as np
     from PIL import Image
 
     from pipeline.sources import SourceOptions
-    from pipeline.sources.container_formats import ContainedImage
-    from pipeline.storage import Place
+    from pipeline.sources.container_formats import ContainedImage, ContainerFile
 
     BESIDE = ("train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte")
     NAMES = re.compile(r".*images-idx3-ubyte")
 
-    def holds_images(place: Place) -> bool:
+    def holds_images(file: IO[bytes]) -> bool:
         return True
 
-    def images(file: Path, place: Place, options: SourceOptions) -> Iterator[ContainedImage]:
-        content = file.read_bytes()
+    def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage]:
+        content = file.path.read_bytes()
         pixels = np.frombuffer(content, np.uint8, offset=16).reshape(np.frombuffer(content, ">i4", 3, 4))
-        labels = place.with_name(place.name.replace("images-idx3", "labels-idx1")).read_bytes()[8:]
-        for image, label in zip(pixels, labels, strict=True):
+        labels = file.beside(file.place.name.replace("images-idx3", "labels-idx1")) or b""
+        for image, label in zip(pixels, labels[8:], strict=True):
             png = io.BytesIO()
             Image.fromarray(image).save(png, "PNG")
             yield ContainedImage("", png.getvalue(), labels=(str(label),))
@@ -34,19 +33,18 @@ A format of your own is a file in this folder with two constants, two functions,
 - `BESIDE` are the names of files beside a container that the format reads, too. If one changes, the container is read
   again.
 - `NAMES` is the pattern of the whole name of such a file, in lower case.
-- `holds_images` says whether a file of such a name has images. It reads as little as possible, maybe from a bucket. It
-  is asked for one file of a source.
-- `images` yields the images of a local file, one after another: see `ContainedImage`. For something else in the file,
-  it yields a `Skipped` with the name and the reason. If the file states the order of its classes, it yields `Classes`
-  first. It may raise ValueError for a file that is damaged. `place` is where the file comes from, maybe a bucket: other
-  files are beside it there.
+- `holds_images` says whether an open file of such a name has images. It reads as little as possible, because the file
+  may be in a bucket. It is asked for one file of a source.
+- `images` yields the images of a file, one after another: see `ContainerFile` and `ContainedImage`. For something else
+  in the file, it yields a `Skipped` with the name and the reason. If the file states the order of its classes, it
+  yields `Classes` first. It may raise ValueError for a file that is damaged, with the reason.
 
 The file is read once. `pipeline/sources/container_index.py` then knows the key, the checksum and the place of each
-image, so a format decides neither the order nor the keys. The first words of the docstring name the format in messages.
+image, so a format decides neither the order nor the keys.
 
 A format is imported even if no source needs it, so it imports large libraries in its functions. The example above
 breaks this rule for brevity.
 
-For a format that comes with Tenfold, add an example to `FORMATS` in `tests/containers/examples.py`, and a row to the
-table in docs/reference/sources.md.
+For a format that comes with Tenfold, add an example to `FORMS` in `tests/kinds/containers/examples.py`, and a row to
+the table in docs/reference/sources.md.
 """

@@ -1,30 +1,27 @@
 """parquet: rows with the bytes of an image, as data sets of the Hugging Face Hub have them."""
 
 import json
-import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from pipeline import storage
-from pipeline.errors import SourceError
 from pipeline.sources import Classes, Skipped, SourceOptions
 from pipeline.sources.cells import NAMES as COLUMNS
 from pipeline.sources.cells import choose_column, labels_of, text_of
-from pipeline.sources.container_formats import ContainedImage
+from pipeline.sources.container_formats import ContainedImage, ContainerFile
+from pipeline.sources.folder import begins_as_image
 from pipeline.sources.split_names import split_of_word
-from pipeline.storage import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
 
 BESIDE = ()
 NAMES = re.compile(r".+\.parquet")
-USUAL = ("image", "img", "jpg", "jpeg", "png", "picture", "photo", "bytes", "image_bytes", "image/encoded", "data")
-"""The usual names of a column with the bytes of images. A column of structs may have any name."""
 BATCH_BYTES = 16 << 20
 """About this many bytes of rows are in memory at once, of those that Arrow has decoded."""
+_PROBED_ROWS = 8
+"""A column has images if one of its first rows begins as an image."""
 _BUFFER = 1 << 20
 """Arrow reads this many bytes of a column at once. Otherwise, it would hold a whole row group."""
 
@@ -44,42 +41,40 @@ class _Columns(NamedTuple):
         return [*parts, *filter(None, (self.path, self.label, self.split, self.group))]
 
 
-def holds_images(place: Place) -> bool:
-    """Whether a column has the bytes of images, by the schema alone."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        with storage.open_ranges(place) as file:
-            return bool(image_column(parquet.read_schema(file)))
-    except pa.ArrowException:  # It is no Parquet file. Another kind of source says so.
-        return False
+def holds_images(file: IO[bytes]) -> bool:
+    """Whether a column has the bytes of images. Its first rows are read if its type does not tell."""
+    with _opened(file) as content:
+        return bool(image_column(content))
 
 
-def image_column(schema: "pa.Schema") -> str:
+def image_column(file: "ParquetFile") -> str:
     """Return the column with the bytes of images; an empty text if there is none."""
-    import pyarrow as pa
-
+    schema = file.schema_arrow
     # The Hub stores sound in such structs, too.
     stated = _features(schema)
-    structs = [
-        field.name
-        for field in schema
-        if _is_struct(field.type) and _type_of(stated.get(field.name)) in ("", "Image")
-    ]
-    of_bytes = [field.name for field in schema if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)]
-    usual = [name for name in USUAL if name in of_bytes]
-    return next(iter([*structs, *usual]), "")
+    for field in schema:
+        if _is_struct(field.type) and _type_of(stated.get(field.name)) in ("", "Image"):
+            return str(field.name)
+    # A list of images may have its paths as bytes.
+    of_bytes = [field.name for field in schema if _is_bytes(field.type)]
+    return next((name for name in of_bytes if _begins_with_images(file, name)), "")
 
 
-def images(file: Path, place: Place, options: SourceOptions) -> Iterator[ContainedImage | Skipped | Classes]:
-    """Yield the images in the order of the rows. Only a part of a row group is in memory."""
+def _begins_with_images(file: "ParquetFile", column: str) -> bool:
+    batch = next(file.iter_batches(_PROBED_ROWS, columns=[column]), None)
+    return batch is not None and any(begins_as_image(value or b"") for value in batch.column(0).to_pylist())
+
+
+def _opened(file: Any) -> "ParquetFile":
     from pyarrow import parquet
 
-    with parquet.ParquetFile(
-        file, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER
-    ) as content:
-        columns = _columns(content.schema_arrow, place, options)
+    return parquet.ParquetFile(file, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER)
+
+
+def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage | Skipped | Classes]:
+    """Yield the images in the order of the rows. Only a part of a row group is in memory."""
+    with _opened(file.path) as content:
+        columns = _columns(content, file.place, options)
         classes = _class_names(content.schema_arrow, columns.label)
         if classes is not None:
             yield Classes(tuple(classes), {})
@@ -95,22 +90,29 @@ def _is_struct(kind: "pa.DataType") -> bool:
 
     if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
         return False
-    content = kind.field("bytes").type
-    return bool(pa.types.is_binary(content) or pa.types.is_large_binary(content))
+    return _is_bytes(kind.field("bytes").type)
 
 
-def _columns(schema: "pa.Schema", place: Place, options: SourceOptions) -> _Columns:
-    image = options.path_column or image_column(schema)
+def _is_bytes(kind: "pa.DataType") -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _columns(file: "ParquetFile", place: object, options: SourceOptions) -> _Columns:
+    schema = file.schema_arrow
+    image = options.path_column or image_column(file)
     if image not in schema.names:
-        raise SourceError(
-            f"{place} has no column with the bytes of images: its columns are {', '.join(schema.names)}. Name the "
-            "column in path_column. If each row is an example itself, set TABLE and LABEL instead of SOURCE"
+        raise ValueError(
+            f"it has no column with the bytes of images: its columns are {', '.join(schema.names)}. Name the column in "
+            "path_column. If each row is an example itself, set TABLE and LABEL instead of SOURCE"
         )
     rest = [name for name in schema.names if name != image]
     is_struct = _is_struct(schema.field(image).type)
     path = "" if is_struct else next((name for name in COLUMNS["path"] if name in rest), "")
     chosen = {
-        role: choose_column(role, rest, place, getattr(options, f"{role}_column")) for role in ("label", "split", "group")
+        role: choose_column(role, rest, place, getattr(options, f"{role}_column"))
+        for role in ("label", "split", "group")
     }
     return _Columns(image, is_struct, path, **chosen)
 
@@ -122,8 +124,9 @@ def _class_names(schema: "pa.Schema", label: str) -> list[str] | None:
         feature = feature[0]
     if isinstance(feature, dict) and isinstance(feature.get("feature"), dict):
         feature = feature["feature"]
-    names = feature.get("names") if _type_of(feature) == "ClassLabel" else None
-    return [str(name) for name in names] if isinstance(names, list) else None
+    if not isinstance(feature, dict) or _type_of(feature) != "ClassLabel":
+        return None
+    return [str(name) for name in feature.get("names") or []] or None
 
 
 def _features(schema: "pa.Schema") -> dict[str, Any]:
@@ -140,8 +143,8 @@ def _type_of(feature: Any) -> str:
 
 
 def _rows_at_once(metadata: Any) -> int:
-    size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
-    return max(1, min(1024, BATCH_BYTES * metadata.num_rows // max(1, size)))
+    size: int = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+    return max(1, min(1024, BATCH_BYTES * int(metadata.num_rows) // max(1, size)))
 
 
 def _image(
@@ -160,7 +163,7 @@ def _image(
         raise ValueError(f"row {number + 1} has the split {stated!r}: it must be train, validation or test")
     too_large = len(content) > options.max_file_bytes
     return ContainedImage(
-        name=posixpath.normpath(path).lstrip("/") if (path := text_of(path)) else "",
+        name=text_of(path),
         content=None if too_large else content,
         labels=labels,
         split=split,

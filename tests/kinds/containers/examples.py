@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from PIL import Image
 from pyarrow import parquet
 
 from pipeline.records.example import encode
@@ -30,7 +32,21 @@ def drawn(classes: Sequence[str] = ("cats", "dogs", "eels"), count: int = 8) -> 
         for number in range(count)
     }
     first = f"{classes[0]}/000.jpg"
-    return images | {f"{classes[0]}/again.jpg": images[first], f"{classes[0]}/broken.jpg": b"no image", }
+    return images | {
+        f"{classes[0]}/again.jpg": images[first],
+        f"{classes[0]}/broken.jpg": b"no image",
+    }
+
+
+def photographs(count: int = 8) -> dict[str, bytes]:
+    """Return images of about 60 kB, the size of photographs."""
+    images = {}
+    for number in range(count):
+        pixels = np.random.default_rng(number).integers(0, 255, (160, 240, 3), np.uint8)
+        buffer = io.BytesIO()
+        Image.fromarray(pixels).save(buffer, "JPEG", quality=90)
+        images[f"{('cats', 'dogs')[number % 2]}/{number:03d}.jpg"] = buffer.getvalue()
+    return images
 
 
 def folder(root: Path, images: Images) -> Path:
@@ -171,7 +187,9 @@ FORMS: dict[str, Write] = {
     ),
     "tar.gz": lambda root, images: write_tar(root / "flowers.tar.gz", images, "w:gz"),
     "tar, with .cls": lambda root, images: write_tar(root / "a.tar", beside(images, ".cls", str.encode)),
-    "tar, with .txt": lambda root, images: write_tar(root / "a.tar", beside(images, ".txt", lambda x: f"{x}\n".encode())),
+    "tar, with .txt": lambda root, images: write_tar(
+        root / "a.tar", beside(images, ".txt", lambda x: f"{x}\n".encode())
+    ),
     "tar, with .json": lambda root, images: write_tar(
         root / "a.tar", beside(images, ".json", lambda name: json.dumps({"label": [name], "width": 3}).encode())
     ),

@@ -11,7 +11,7 @@ from pipeline.config.settings import settings_from
 from pipeline.errors import SettingsError
 from pipeline.records.example import encode
 from pipeline.records.tfrecord import frame
-from tests.containers.examples import FORMS, drawn
+from tests.kinds.containers.examples import FORMS, drawn
 
 
 def check(place: Path, workspace: Path, kind: str) -> None:
