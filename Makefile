@@ -1,7 +1,8 @@
 # What a person types is what CI runs. `make help` lists it.
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev env-engines env-readers run backfill up down status test test-core test-long docs check lock clean bench-env bench-sharding \
-	bench-engines bench-planning bench-input bench-storage bench-orchestration bench-training bench-steps bench-monitoring bench-gpu bench-plugin bench-verdicts bench-tables demo-gcs docker-up \
+	bench-engines bench-planning bench-input bench-storage bench-orchestration bench-training bench-steps bench-monitoring bench-gpu bench-plugin bench-verdicts bench-tables \
+	bench-intervals bench-promotion bench-served-pixels demo-gcs docker-up \
 	docker-check docker-down
 
 VENV_PYTHON := .venv/bin/python
@@ -177,6 +178,15 @@ bench-planning: env ## measure planning, with simulated rows of millions of imag
 
 bench-tables: bench-env ## measure tables: into shards, out of them, training and memory; BENCH='--only read --rounds 3'
 	$(call bench,benchmarks.tables)
+
+bench-intervals: env ## simulate how often the 95% intervals of a model's figures hold the true ones; BENCH='--quick'
+	$(call bench,benchmarks.intervals)
+
+bench-promotion: env ## simulate ten rounds of retraining by both rules of promotion; BENCH='--examples 40'
+	$(call bench,benchmarks.promotion)
+
+bench-served-pixels: env ## compare pixels of files as served and as trained; BENCH=FOLDER
+	$(call bench,benchmarks.served_pixels)
 
 bench-plugin: env-dev ## measure how fast a training opens in Airflow's UI, and the cost of ten open pages; BENCH='--quick'
 	$(call bench,benchmarks.plugin)

@@ -1,5 +1,6 @@
 """Measure how often the 95% intervals of a model's figures contain the true figure, by simulation.
 
+    make bench-intervals
     python -m benchmarks.intervals [--sets N] [--examples N ...] [--quick] [--json FILE]
 
 Each validation set is drawn from a population whose figures are known: those of very many examples. The models are of

@@ -1,5 +1,6 @@
 """Simulate ten rounds of retraining by both rules of promotion: the accuracy of the champion over the rounds.
 
+    make bench-promotion
     python -m benchmarks.promotion [--simulations 2000] [--examples 200] [--json FILE]
 
 All models are trained in the same way, so they are equally good apart from the chance of a training. The true accuracy

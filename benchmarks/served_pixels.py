@@ -1,5 +1,6 @@
 """Does an exported model see the pixels that its training saw?
 
+    make bench-served-pixels BENCH=FOLDER
     python -m benchmarks.served_pixels FOLDER
 
 Compares the pixels of each file of a folder, as the exported model decodes it, with those of its record, as the

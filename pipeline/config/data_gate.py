@@ -148,7 +148,8 @@ def _columns(quality: Mapping[str, Any], threshold: float) -> str:
     shown = first_of((f"{name!r} {what}" for name, what in columns.items()), MAX_SHOWN)
     return (
         f"{counted(len(columns), 'column')} of version {changes['against']} changed, more than "
-        f"max_changed_columns={threshold}: {shown}. Repair the table, or go on if the change is meant"
+        f"max_changed_columns={threshold}: {shown}. Repair the table, correct columns and drop_columns, or go on if "
+        "the change is meant"
     )
 
 

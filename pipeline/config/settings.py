@@ -67,6 +67,9 @@ PlaceText = Annotated[str, Field(max_length=4096)]
 
 Text = Annotated[str, Field(max_length=1000)]
 
+Names = Annotated[str, Field(max_length=100_000)]
+"""Names of columns. A table may have thousands."""
+
 MAX_SHOWN = 200
 """An error message repeats at most this many characters of a value."""
 
@@ -253,6 +256,23 @@ class _SettingsBeforeGate(BaseModel):
         title="Key column",
         description="In a table: the column that identifies a row. Its value decides the split. Empty: the content of "
         "the row decides.",
+    )
+
+    columns: Annotated[Names, Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE), SOURCE] = Field(
+        "",
+        title="Columns",
+        examples=["age,income,geo.*"],
+        description="In a table: names of the columns to read, separated by commas, or patterns: * stands for any "
+        "characters. A field of a struct has a name such as geo.lat. The columns that other settings name, such as the "
+        "label, are always read. Empty: all columns.",
+    )
+
+    drop_columns: Annotated[Names, Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE), SOURCE] = Field(
+        "",
+        title="Columns to leave out",
+        examples=["internal_*,comment"],
+        description="In a table: names or patterns of columns that are not read, in the same form. A pattern never "
+        "leaves out a column that another setting names.",
     )
 
     table_task: Annotated[

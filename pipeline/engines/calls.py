@@ -12,7 +12,16 @@ _log = logging.getLogger(__name__)
 
 
 class WorkersLost(Exception):
-    """Processes that made calls were killed, and the engine gave up. Its text is the subject of a sentence."""
+    """Processes that made calls were killed, and the engine gave up. Its text is the subject of a sentence.
+
+    Attributes:
+        fewer: Makes the calls that are left with fewer processes. None if there cannot be fewer, or if that is not for
+            the engine to decide.
+    """
+
+    def __init__(self, subject: str, fewer: "Outcomes | None" = None) -> None:
+        super().__init__(subject)
+        self.fewer = fewer
 
 
 Outcomes = Callable[[Task, Sequence[str]], Generator[Outcome]]
@@ -36,12 +45,15 @@ def call_each(outcomes: Outcomes, task: Task, places: Sequence[str], advance: Ad
         try:
             _call_once(outcomes, task, left, advance)
         except WorkersLost as error:
+            if error.fewer:
+                outcomes, in_vain = error.fewer, 0
+                continue
             in_vain = in_vain + 1 if len(left) == before else 0
             if in_vain > MAX_RETRIES:
                 raise EngineError(
-                    f"{error} were killed {in_vain} times in a row. Perhaps memory ran out, or your own "
-                    "script starts this work outside of `if __name__ == '__main__':`. Run the same command to continue "
-                    "from here"
+                    f"{error} were killed {in_vain} times in a row. Perhaps memory ran out: end other programs, or use "
+                    "a machine with more. Or your own script starts this work outside of `if __name__ == "
+                    "'__main__':`. Then run the same command to continue from here"
                 ) from error
             _log.warning("%s were killed: starting new ones for %d calls", error, len(left))
 

@@ -1,32 +1,71 @@
-"""The engine of this machine: one process for each core."""
+"""The engine of this machine: one process for each core, or fewer if memory is short."""
 
+import logging
 import multiprocessing
 import os
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 
 from pipeline.engines.calls import WorkersLost
 from pipeline.engines.task import Outcome, Task
+from pipeline.system.environment import environment_with
 from pipeline.system.process import start_worker
-from pipeline.system.resources import usable_cores
+from pipeline.system.resources import available_memory, usable_cores
+from pipeline.system.wording import counted
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
+"""Environment of the processes. Otherwise, each starts a thread of Arrow and of NumPy's OpenBLAS for each core."""
+_log = logging.getLogger(__name__)
 
 
-def outcomes(task: Task, places: Sequence[str]) -> Generator[Outcome]:
-    """Call the task for each place, in several processes: see `Outcomes`."""
+def outcomes(task: Task, places: Sequence[str], at_most: int | None = None) -> Generator[Outcome]:
+    """Call the task for each place, in several processes, and in no more than `at_most`: see `Outcomes`.
+
+    If a process is killed, the calls that are left shall be made with half as many processes.
+    """
+    processes = min(processes_for(len(places), task.memory), at_most or len(places))
     # Spawned, because a fork of a process with threads may hang.
     context = multiprocessing.get_context("spawn")
     calls: list[Future[Outcome]] = []
-    with ProcessPoolExecutor(min(usable_cores(), len(places)), context, start_worker, (os.getpid(),)) as pool:
+    with ProcessPoolExecutor(processes, context, start_worker, (os.getpid(),)) as pool:
         try:
-            for place in places:
-                calls.append(pool.submit(task.call, place))  # noqa: PERF401 - some are submitted if a kill stops this
+            # The libraries read it when they are loaded, which may be before the pool calls any function.
+            with environment_with(ONE_THREAD):
+                for place in places:
+                    calls.append(pool.submit(task.call, place))  # noqa: PERF401 - see the first `except`
             for call in as_completed(calls):
                 yield call.result()
         except BrokenProcessPool as error:
-            # Calls that ended before the kill: they need not be made again.
-            yield from (call.result() for call in calls if call.done() and not call.exception())
-            raise WorkersLost("worker processes") from error
+            # Calls that ended before the kill, also if that came between two submissions: they need not be made again.
+            ended = [call for call in calls if call.done() and not call.exception()]
+            yield from (call.result() for call in ended)
+            if processes == 1:
+                # A single process makes the calls in their order.
+                raise WorkersLost(f"worker processes for {places[len(ended)]}, one at a time,") from error
+            _log.warning(
+                "a worker process was killed, perhaps because memory ran out: going on with %s instead of %d",
+                counted(processes // 2, "process", "processes"),
+                processes,
+            )
+            raise WorkersLost("worker processes", partial(outcomes, at_most=processes // 2)) from error
         except BaseException:
             pool.shutdown(cancel_futures=True)  # The first error ends the others at once.
             raise
+
+
+def processes_for(calls: int, memory: int) -> int:
+    """Return how many processes make a number of calls if each takes some bytes of memory: at least one."""
+    wanted = min(usable_cores(), calls)
+    free = available_memory()
+    processes = max(1, min(wanted, free // memory))
+    if processes < wanted:
+        _log.info(
+            "%s instead of %d, because %.1f GB of memory are free, and each may take %.1f GB",
+            counted(processes, "worker process", "worker processes"),
+            wanted,
+            free / 1e9,
+            memory / 1e9,
+        )
+    return processes

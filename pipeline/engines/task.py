@@ -5,12 +5,13 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from threading import Lock
 
 from pipeline.errors import BadInput, EngineError, TenfoldError, error_from_json, error_to_json
+from pipeline.system.environment import environment_with
 
 MAX_RETRIES = 2
 """A call is repeated this many times after an error that may pass."""
@@ -51,10 +52,14 @@ class Task:
     Attributes:
         function: Gets a place, and returns how many units it has finished, such as images.
         environment: Variables for the calls on a cluster. If one of them is set on the other machine, that value holds.
+        memory: About how many bytes a process takes that makes such calls. A cluster has settings of its own for that.
+            The default is for shards, with room to spare: a process that writes them takes 50 to 100 MB. A single image
+            of 50 megapixels can take 700 MB.
     """
 
     function: Callable[[str], int]
     environment: Mapping[str, str]
+    memory: int = 200_000_000
 
     def call(self, place: str) -> Outcome:
         """Call the function, and repeat the call after an error that may pass."""
@@ -85,16 +90,9 @@ class Task:
                 raise reported(error) from error
 
 
-@contextmanager
-def default_environment(environment: Mapping[str, str]) -> Iterator[None]:
+def default_environment(environment: Mapping[str, str]) -> AbstractContextManager[None]:
     """Set variables that are not set. Afterwards, remove them: the next task in this process may have others."""
-    missing = {name: value for name, value in environment.items() if name not in os.environ}
-    os.environ.update(missing)
-    try:
-        yield
-    finally:
-        for name in missing:
-            os.environ.pop(name, None)
+    return environment_with({name: value for name, value in environment.items() if name not in os.environ})
 
 
 def error_of_cluster(error: Exception) -> TenfoldError:

@@ -6,10 +6,15 @@ from typing import Any
 
 from pipeline.dataset.manifest import SKIPPED
 from pipeline.snapshot.skipped import suffix_counts
-from pipeline.system.wording import MAX_EXAMPLES, counted, first_of, share, such_as
+from pipeline.system.wording import MAX_EXAMPLES, counted, first_of, share, shortened, such_as
 
 MANY_SKIPPED = 0.1
 """If more than this share of the files was skipped because of their suffix, a warning appears."""
+
+MAX_COLUMNS = 20
+"""A sentence names at most this many columns."""
+MAX_TYPE = 60
+"""The type of a column is cut to this many characters."""
 
 FEW_KEYS = 0.1
 """A key column with at most this many different values per row probably does not identify a row."""
@@ -28,6 +33,7 @@ def notices(quality: Mapping[str, Any]) -> list[str]:
         _duplicates(quality.get("near_duplicates"), "almost the same as another one", unit),
         _shared(quality.get("shared"), unit),
         _near_leaks(quality.get("near_duplicates") or {}),
+        _left_out(quality.get("columns_left_out") or {}),
         _repeated_key(quality.get("split_values")),
         *(_share(quality["split_values"], split) for split in (quality.get("split_values") or {}).get("shares", ())),
         _skipped_by_name(quality.get("skipped_by_name") or {}, unit),
@@ -73,6 +79,18 @@ def _shared(shared: Mapping[str, Any] | None, unit: str) -> str:
         f"{_units(shared['images'], unit)} in several dates of the window. This accounts for {shared['examples']} of "
         f"its {shared['of']} examples, because each {unit} counts once per date: set window=1 if each date also "
         f"contains all {unit}s of the dates before it"
+    )
+
+
+def _left_out(types: Mapping[str, str]) -> str:
+    if not types:
+        return ""
+    shown = first_of((f"{name!r} ({shortened(kind, MAX_TYPE)})" for name, kind in types.items()), MAX_COLUMNS)
+    is_one = len(types) == 1
+    return (
+        f"{counted(len(types), 'column')} {'is' if is_one else 'are'} left out, because "
+        f"{'the type is' if is_one else 'the types are'} not supported: {shown}. To use such a column, write its parts "
+        "as columns of their own (text, numbers, dates, times, or lists of these)"
     )
 
 

@@ -51,7 +51,7 @@ def commit(plan_path: Place, folders: BuildFolders, partition: str, gate: Gate, 
     if is_committed(folder):
         gate.decide(load(folder).quality)
     else:
-        _commit(plan, plan_path, gate, write_card)
+        _commit(plan, plan_path, partition, gate, write_card)
 
     def listed_of(version: str) -> int:
         return last_listed(folders.work_of(version), partition)
@@ -64,7 +64,7 @@ def commit(plan_path: Place, folders: BuildFolders, partition: str, gate: Gate, 
     return load(folder)
 
 
-def _commit(plan: Plan, plan_path: Place, gate: Gate, write_card: WriteCard) -> None:
+def _commit(plan: Plan, plan_path: Place, partition: str, gate: Gate, write_card: WriteCard) -> None:
     folder = place_of(plan.dataset)
     rejected_path = plan_path.parent / REJECTED
     # Saved before the gate, because the list explains why the gate stops a run.
@@ -75,7 +75,7 @@ def _commit(plan: Plan, plan_path: Place, gate: Gate, write_card: WriteCard) -> 
         _log.warning("rejected examples: %d, %s says why", totals.rejected, rejected_path)
     snapshot = load_snapshot(place_of(plan.snapshot))
     require_all(snapshot, totals)
-    require_examples(snapshot, totals, JsonLines(rejected_path))
+    require_examples(snapshot, totals, JsonLines(rejected_path), partition)
     quality, near_duplicates = facts_of(plan, totals)
     gate.report(quality, plan.quality)
     quality["findings"] = gate.decide(quality, plan.quality)

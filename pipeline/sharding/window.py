@@ -48,9 +48,10 @@ from pipeline.gate.decide import Gate
 from pipeline.gate.facts import Quality
 from pipeline.gate.shared_examples import Examples, shared_facts
 from pipeline.plan.example_kind import kind_of
-from pipeline.snapshot.part import SPLITS, TRAIN
+from pipeline.snapshot.part import SPLITS, TEST, TRAIN
 from pipeline.storage import Place
 from pipeline.system.parallel import ordered_map
+from pipeline.system.wording import counted
 
 LISTS = (REJECTED, DUPLICATES)
 ID_LENGTH = 16
@@ -71,6 +72,7 @@ def dataset_of(folder: Place, partitions: Mapping[str, str], gate: Gate, write_c
     # Each version counts once, in the order of the versions: windows with the same id must have the same bytes.
     named = sorted({version: partition for partition, version in partitions.items()}.items())
     versions = list(ordered_map(partial(_load, folder), named, PARALLEL_REQUESTS))
+    _require_test_examples(versions, len(partitions))
     if len(versions) == 1:
         return folder / versions[0].version
     window = folder / "windows" / _fingerprint(versions)[:ID_LENGTH]
@@ -92,6 +94,18 @@ def _load(folder: Place, named: tuple[str, str]) -> Dataset:
             f"partition again, or remove its file in {folder / 'partitions'}"
         )
     return load(folder / version)
+
+
+def _require_test_examples(versions: Sequence[Dataset], partitions: int) -> None:
+    """Raise DatasetError if the sources state test examples, but all of them were rejected."""
+    # A test split by `test_fraction` may have no example at all, so it may also lose its only one.
+    states_test = any(TEST in each.splits and not each.settings.get("test_fraction") for each in versions)
+    if states_test and not any(each.splits[TEST].examples for each in versions if TEST in each.splits):
+        nouns = kind_of(versions[0]).nouns
+        raise DatasetError(
+            f"no usable test {nouns} in {counted(partitions, 'partition')} of {versions[0].name!r}: all were rejected, "
+            f"and {REJECTED} of each version says why; repair or replace them, or set a larger window"
+        )
 
 
 def _fingerprint(versions: Sequence[Dataset]) -> str:

@@ -27,6 +27,8 @@ from pipeline.system.progress import Show, no_progress, progress
 
 MAX_RANGES = 1000
 """At most this many tasks list a source. Airflow maps a task at most 1,024 times."""
+PROCESS_BYTES = 600_000_000
+"""A process that lists a table takes 360 to 450 MB."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def extract(settings: Settings) -> Place:
     if not paths:
         return list_all(settings)
     with progress("extract", 0) as advance:
-        engine_named(settings.engine)(Task(list_range_file, allowlists(settings)), paths, advance)
+        engine_named(settings.engine)(Task(list_range_file, allowlists(settings), PROCESS_BYTES), paths, advance)
     return join(settings, paths)
 
 

@@ -134,11 +134,14 @@ def _periods(statistics: bytes) -> dict[str, float]:
 
 
 class _Memory:
-    """The memory of a group of either version. The use excludes cached files that the kernel can drop."""
+    """The memory of a group of either version. The use excludes cached files, which the kernel can drop.
 
-    def __init__(self, limit: Path, use: Path, reclaimable: str) -> None:
+    A file that was read twice is active. The kernel drops it, too, before it kills a process.
+    """
+
+    def __init__(self, limit: Path, use: Path, prefix: str = "") -> None:
         self._limit, self._use, self._stat = File(limit), File(use), File(limit.with_name("memory.stat"))
-        self._reclaimable = reclaimable
+        self._cached = [f"{prefix}{state}_file" for state in ("active", "inactive")]
 
     def limit(self) -> float | None:
         limit = self._limit.read().strip()
@@ -147,16 +150,19 @@ class _Memory:
 
     def use(self) -> Mapping[str, float]:
         used = float(self._use.read())
-        with suppress(OSError, ValueError):  # The group may not report it.
-            used -= number(self._stat.read(), self._reclaimable)
+        with suppress(OSError):  # The group may not report them.
+            statistics = self._stat.read()
+            for name in self._cached:
+                with suppress(ValueError):
+                    used -= number(statistics, name)
         return {"used": max(0.0, used)}
 
 
 def _memory_v2(base: Path, path: str) -> _Memory:
     folder = base / path
-    return _Memory(folder / "memory.max", folder / "memory.current", "inactive_file")
+    return _Memory(folder / "memory.max", folder / "memory.current")
 
 
 def _memory_v1(base: Path, path: str) -> _Memory:
     limit, use = (base / "memory" / path / f"memory.{name}_in_bytes" for name in ("limit", "usage"))
-    return _Memory(limit, use, "total_inactive_file")
+    return _Memory(limit, use, "total_")

@@ -80,8 +80,8 @@ def converted(batch: pa.RecordBatch, schema: Schema) -> Converted:
         position = positions.get(column.name)
         if position is None:
             raise SourceError(
-                f"the table has no column {column.name!r}, which is in its schema: add the column, or infer the schema "
-                "again"
+                f"the table has no column {column.name!r}, which is in its schema: add the column, or build the "
+                "dataset again"
             )
         # The first reason of a row is the one to report.
         array, reasons = _convert(batch.column(position), column)
@@ -113,7 +113,7 @@ def _convert(array: pa.Array, column: Column) -> tuple[pa.Array, dict[int, Rejec
         wanted = f"lists of {column.type}" if column.is_list else column.type
         raise SourceError(
             f"the column {column.name!r} holds {array.type}, but its schema says {wanted}: write the column with this "
-            "type, or infer the schema again"
+            "type, or build the dataset again"
         )
     values, reasons = fitted.values, {}
     if fitted.misfits is not None:

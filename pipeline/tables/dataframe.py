@@ -23,10 +23,12 @@ from pipeline.storage import Place
 from pipeline.tables.extract import list_rows, save_listed
 from pipeline.tables.infer import Inference, require_classes, require_columns
 from pipeline.tables.options import table_options
+from pipeline.tables.selection import Chooser, Selection
 from pipeline.tables.source import RawBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType, StructType
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -39,7 +41,7 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
 
     Raises:
         SourceError: If a type is not supported, there is no row that can be used, or the rows change meanwhile.
-        SettingsError: If a setting names a column that the DataFrame does not have.
+        SettingsError: If a setting names a column that the DataFrame does not have, or leaves none to learn from.
     """
     options = table_options(settings)
     names = frame.columns
@@ -47,15 +49,20 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
         raise SourceError("the DataFrame has a column without a name: name it")
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise SourceError(f"the DataFrame has two columns {twice!r}: rename one")
+    frame, chooser = _selected(frame, options.selection)
+    names, left_out = list(chooser.names), dict(chooser.left_out)
     require_columns(options.columns, names)
     started_ns = time.time_ns()
     storage.sweep(options.folder)
     total = Inference(options.columns)
 
+    def raws_of(batches: Batches) -> Iterator[RawBatch]:
+        return (RawBatch(batch.rename_columns(names), [], left_out=left_out) for batch in batches)
+
     def infer(batches: Batches) -> bytes:
         inference = Inference(options.columns)
-        for batch in batches:
-            inference.add(RawBatch(batch, []))
+        for raw in raws_of(batches):
+            inference.add(raw)
         return pickle.dumps(inference)
 
     for state in _of_partitions(frame, infer):
@@ -68,13 +75,50 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
 
         context = TaskContext.get()
         number = context.partitionId() if context else 0
-        raws = (RawBatch(batch, []) for batch in batches)
-        listing = list_rows(raws, schema, options, f"partition {number}, row ")
+        listing = list_rows(raws_of(batches), schema, options, f"partition {number}, row ")
         return json.dumps(asdict(listing)).encode()
 
     made = _of_partitions(frame, partial(_allowed, listed, allowlists(settings), options.folder))
     listings = [listing_from(json.loads(content)) for content in made]
     return save_listed(options, schema, started_ns, [each for each in listings if each.listed])
+
+
+def _selected(frame: "DataFrame", selection: Selection) -> tuple["DataFrame", Chooser]:
+    """Return the selected columns of a DataFrame in the order of their names in the chooser. No row is computed.
+
+    Their names are replaced by numbers, because `mapInArrow` of PySpark 4.3 takes `geo.lat` for a field of a struct.
+    """
+    leaves = list(_leaves(frame.schema))
+    chooser = Chooser(selection)
+    chooser.choose(pa.schema([(".".join(path), _arrow_type(kind)) for path, kind in leaves]), "the DataFrame")
+    paths = {".".join(path): path for path, _ in leaves}
+    columns = []
+    for number, name in enumerate(chooser.names):
+        parts = [part.replace("`", "``") for part in paths[name]]
+        columns.append(frame[".".join(f"`{part}`" for part in parts)].alias(f"c{number}"))
+    return frame.select(columns), chooser
+
+
+def _leaves(struct: "StructType", parents: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], "DataType"]]:
+    """Yield the path and the type of each column. The fields of a struct are columns."""
+    from pyspark.sql.types import StructType
+
+    for field in struct.fields:
+        path = (*parents, field.name)
+        if isinstance(field.dataType, StructType) and field.dataType.fields:
+            yield from _leaves(field.dataType, path)
+        else:
+            yield path, field.dataType
+
+
+def _arrow_type(kind: "DataType") -> pa.DataType:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    try:
+        return to_arrow_type(kind, timezone="UTC")
+    except PySparkException:  # Arrow has no such type, so it is left out.
+        return pa.opaque(pa.null(), kind.simpleString(), "spark")
 
 
 def _allowed(

@@ -6,7 +6,7 @@ import os
 import re
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -313,7 +313,13 @@ def _unreadable(place: Place, error: OSError) -> SourceError:
     return SourceError(f"{place} cannot be read ({error.strerror or error}): repair it, or remove it")
 
 
-def facts_of_files(keys: Sequence[str], split_column: str = "") -> list[FileFacts]:
+def _all(_: str) -> bool:
+    return True
+
+
+def facts_of_files(
+    keys: Sequence[str], split_column: str = "", is_read: Callable[[str], bool] = _all
+) -> list[FileFacts]:
     """Return what each path of a table says. The paths are relative to the table.
 
     The splits count if each path states one, if there is a training split beside another one, and if no column decides
@@ -321,21 +327,27 @@ def facts_of_files(keys: Sequence[str], split_column: str = "") -> list[FileFact
     afterwards.
 
     Raises:
-        SourceError: A path states a column that another one does not state.
+        SourceError: A path states a column that is read, and that another one does not state.
     """
-    splits = [_split_of(key) for key in keys]
-    if split_column or "" in splits or "train" not in splits or len(set(splits)) == 1:
-        splits = [""] * len(keys)
+    splits = _splits_of(keys) if not split_column else [""] * len(keys)
     facts = [FileFacts(split, _values_of(key, keep_split=not split)) for key, split in zip(keys, splits, strict=True)]
     for key, each in zip(keys, facts, strict=True):
-        if each.values.keys() != facts[0].values.keys():
-            [name, *_] = sorted(each.values.keys() ^ facts[0].values.keys())
+        if differing := sorted(filter(is_read, each.values.keys() ^ facts[0].values.keys())):
+            name = differing[0]
             one, other = (key, keys[0]) if name in each.values else (keys[0], key)
             raise SourceError(
                 f"{one} has a column {name!r}, which its folder states, but {other} has none: move the file into a "
-                f"folder such as {name}={_NO_VALUE}, because all files of a table must have the same columns"
+                f"folder such as {name}={_NO_VALUE}, because all files of a table must have the same columns, or leave "
+                "the column out with drop_columns"
             )
     return facts
+
+
+def _splits_of(keys: Sequence[str]) -> list[str]:
+    """Return the split that each path states. All are empty unless they count, as `facts_of_files` describes."""
+    splits = [_split_of(key) for key in keys]
+    do_count = "" not in splits and "train" in splits and len(set(splits)) > 1
+    return splits if do_count else [""] * len(keys)
 
 
 class SplitNote(NamedTuple):
@@ -353,7 +365,7 @@ def note_on_splits(keys: Sequence[str], split_column: str) -> SplitNote | None:
     if split_column:
         text = f"the names of files state splits ({shown}), but split_column decides"
         return SplitNote(text, are_used=False) if len(counts) > 1 else None
-    if facts_of_files(keys)[0].split:
+    if _splits_of(keys)[0]:
         return SplitNote(f"the names of the files state their splits: {shown}", are_used=True)
     if set(counts) <= {"train"}:
         return None

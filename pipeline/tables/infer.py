@@ -18,6 +18,7 @@ from pyarrow import compute
 from pipeline.errors import SettingsError, SourceError
 from pipeline.system.wording import first_of
 from pipeline.tables.schema import MAX_DISTINCT, NAMED_ROLES, Column, ColumnType, Role, Schema, Task
+from pipeline.tables.selection import no_such_column
 from pipeline.tables.source import RawBatch
 from pipeline.tables.values import (
     DAY_US,
@@ -64,11 +65,6 @@ class Columns:
     split: str = ""
     task: Literal["auto", "classification", "regression"] = "auto"
 
-    @property
-    def names(self) -> set[str]:
-        """The names of all columns with a role."""
-        return {name for role in NAMED_ROLES if (name := getattr(self, role))}
-
     def role_of(self, name: str) -> Role:
         """Return the role of a column."""
         return next((role for role in NAMED_ROLES if getattr(self, role) == name), "feature")
@@ -94,6 +90,7 @@ class Inference:
         self._options = options
         self._columns: dict[str, _TextFacts | _TypedFacts] = {}
         self._rows = self._rejected = 0
+        self._left_out: dict[str, str] = {}
 
     def add(self, raw: RawBatch) -> None:
         """Add the rows of a batch. Rejected rows are counted, too.
@@ -104,6 +101,7 @@ class Inference:
         batch = raw.batch
         self._rejected += len(raw.rejected)
         self._rows += batch.num_rows
+        self._left_out |= raw.left_out
         if not self._columns:
             require_columns(self._options, batch.schema.names)
             limit = min(MAX_DISTINCT, _MAX_ALL_DISTINCT // batch.num_columns)
@@ -126,6 +124,7 @@ class Inference:
         """Add the rows of other batches with types of their own, such as those of another task."""
         self._rejected += other._rejected
         self._rows += other._rows
+        self._left_out |= other._left_out
         for name, facts in other._columns.items():
             own = self._columns.setdefault(name, facts)
             if own is not facts:
@@ -142,7 +141,7 @@ class Inference:
         [position] = [number for number, column in enumerate(columns) if column.role == "label"]
         label = columns[position] = _without_point(columns[position], self._options.task)
         task = _task_of(label, self._options.task, self._rows)
-        return Schema(columns, self._rows + self._rejected, task)
+        return Schema(columns, self._rows + self._rejected, task, self._left_out)
 
 
 def _is_text(metadata: Mapping[bytes, bytes] | None) -> bool:
@@ -169,7 +168,7 @@ def require_columns(options: Columns, names: Sequence[str]) -> None:
         if not name:
             continue
         if name not in names:
-            raise SettingsError(f"{role}_column is {name!r}, but the table has no such column. The columns are {shown}")
+            raise no_such_column(f"{role}_column", name, names)
         if name in roles:
             raise SettingsError(
                 f"{role}_column and {roles[name]}_column are both {name!r}: name different columns. The columns are "
@@ -368,7 +367,7 @@ class _TypedFacts:
         if misfits and kind.type != "float":
             raise SourceError(
                 f"the column {self._name!r} holds {array.type} with {misfits} values that cannot be stored ("
-                f"{_LIMITS[kind.type]}): correct them, or leave the column out"
+                f"{_LIMITS[kind.type]}): correct them, or leave the column out with drop_columns"
             )
         self._missing += fitted.values.null_count - misfits
         self._extend(kind.type, _TypeFacts(fitted.values, _range_of(fitted.values)))

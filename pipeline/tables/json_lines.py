@@ -1,12 +1,13 @@
 """Read JSON lines as batches of rows with types of Arrow.
 
-Each line is an object, and its names are columns. A name that a line lacks is a missing value there. The files are read
-twice: the first pass finds the columns and their types in all lines of all files.
+Each line is an object, and its names are columns. A name that a line lacks is a missing value there. The names of an
+object within an object become columns such as `geo.lat`. The files are read twice: the first pass finds the columns and
+their types in all lines of all files.
 """
 
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 import pyarrow as pa
@@ -14,7 +15,9 @@ from pyarrow import compute, json
 
 from pipeline.errors import SourceError
 from pipeline.storage import Place
-from pipeline.tables.values import TEXT, require_supported
+from pipeline.tables.selection import Selection
+from pipeline.tables.structs import changed, flat_batch, flat_schema
+from pipeline.tables.values import TEXT
 
 Open = Callable[[Place], AbstractContextManager[io.BufferedReader]]
 """Opens the decompressed bytes of a file. It turns errors of Arrow into those of this package."""
@@ -24,51 +27,74 @@ _BLOCK = 16 << 20
 _ROW = re.compile(r"in row (\d+)")
 
 
-def read_json_lines(files: Sequence[Place], opened: Open, max_rows: int) -> Iterator[tuple[Place, pa.RecordBatch]]:
-    """Yield the rows of JSON lines, file by file, with the columns ordered by name.
-
-    The order in which they appear would be another one if the lines were sorted in another way.
+def read_json_lines(
+    files: Sequence[Place],
+    opened: Open,
+    max_rows: int,
+    selection: Selection,
+    choose: Callable[[pa.Schema], Collection[str]],
+) -> Iterator[tuple[Place, pa.RecordBatch]]:
+    """Yield the rows of JSON lines, file by file.
 
     If all texts of a column are dates or times, the metadata of its field is TEXT: its type must be inferred.
 
+    Args:
+        files: The files.
+        opened: Opens a file.
+        max_rows: The largest number of rows of a batch.
+        selection: The columns that may be read.
+        choose: Takes all columns, of which those that are not selected have no type, and returns the ones to read. The
+            columns are ordered by name: the order in which they appear depends on that of the lines.
+
     Raises:
-        SourceError: A line is no object, a column holds values of different or unsupported types, or there is no row.
+        SourceError: A line is no object, a selected column holds values of different types, or there is no row.
     """
-    parse = json.ParseOptions(explicit_schema=_survey(files, opened), unexpected_field_behavior="error")
+    found = _survey(files, opened, selection)
+    flat = sorted(flat_schema(found), key=lambda field: field.name)
+    # Without a selected column, only the number of rows matters.
+    names = set(filter(selection.includes, choose(pa.schema(flat))))
+    read = pa.schema(changed(found, lambda name, field: field if name in names else None))
+    parse = json.ParseOptions(explicit_schema=read, unexpected_field_behavior="ignore")
     for place in files:
         with opened(place) as stream:
-            for table in _tables(stream, parse):
-                for batch in table.cast(parse.explicit_schema).to_batches(max_rows):
-                    yield place, batch
+            for table in _tables(stream, parse, selection):
+                for batch in (table.cast(read) if read.names else table).to_batches(max_rows):
+                    yield place, flat_batch(batch)
 
 
-def _survey(files: Sequence[Place], opened: Open) -> pa.Schema:
+def _survey(files: Sequence[Place], opened: Open, selection: Selection) -> pa.Schema:
     """Return the columns of all lines, with types that hold all of their values."""
     total = pa.schema([])
     times, texts = set[str](), set[str]()
+
+    def without_times(name: str, field: pa.Field) -> pa.Field:
+        # The types of a column that nobody reads may differ.
+        return field.with_type(_without_times(field.type) if selection.includes(name) else pa.null())
+
     for place in files:
         with opened(place) as stream:
-            for table in _tables(stream, json.ParseOptions()):
-                times |= {field.name for field in table.schema if pa.types.is_timestamp(field.type)}
-                texts |= {field.name for field in table.schema if pa.types.is_string(field.type)}
-                fields = [field.with_type(_without_times(field.type)) for field in table.schema]
-                total = pa.unify_schemas([total, pa.schema(fields)], promote_options="permissive")
-                for field in total:
-                    require_supported(field.name, field.type)
+            for table in _tables(stream, json.ParseOptions(), selection):
+                flat = flat_schema(table.schema)
+                times |= {field.name for field in flat if pa.types.is_timestamp(field.type)}
+                texts |= {field.name for field in flat if pa.types.is_string(field.type)}
+                fields = pa.schema(changed(table.schema, without_times))
+                total = pa.unify_schemas([total, fields], promote_options="permissive")
     if not total.names:
         raise SourceError(f"{files[0]} has no row with a value: add rows to the table")
-    fields = sorted(total, key=lambda field: field.name)
-    return pa.schema([field.with_metadata(TEXT if field.name in times - texts else None) for field in fields])
+    are_times = times - texts
+    return pa.schema(changed(total, lambda name, field: field.with_metadata(TEXT if name in are_times else None)))
 
 
 def _without_times(kind: pa.DataType) -> pa.DataType:
     """Return text for times. Arrow takes a text for a time if all others in its block are times, too."""
     if pa.types.is_list(kind):
         return pa.list_(_without_times(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_times(field.type)) for field in kind])
     return pa.string() if pa.types.is_timestamp(kind) else kind
 
 
-def _tables(stream: io.BufferedReader, parse: json.ParseOptions) -> Iterator[pa.Table]:
+def _tables(stream: io.BufferedReader, parse: json.ParseOptions, selection: Selection) -> Iterator[pa.Table]:
     """Yield the lines of a file, many at a time. Raises ValueError if Arrow cannot parse one."""
     rows = 0
     while block := stream.read(_BLOCK):
@@ -87,18 +113,22 @@ def _tables(stream: io.BufferedReader, parse: json.ParseOptions) -> Iterator[pa.
             is_of_column = "changed from" in reason and "Column()" not in reason
             advice = "write the column with one type" if is_of_column else "each line must be one object"
             raise ValueError(f"{reason}: {advice}") from error
-        _require_digits(table, block)
+        _require_digits(table, block, selection)
         rows += table.num_rows
         yield table
 
 
-def _require_digits(table: pa.Table, block: bytes) -> None:
+def _require_digits(table: pa.Table, block: bytes, selection: Selection) -> None:
     """Raise ValueError if Arrow made a float of a whole number that has more than 64 bits."""
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if pa.types.is_floating(column.type) and (compute.max(compute.abs(column)).as_py() or 0) >= 2**63:
-            found = re.search(rb'"%b"\s*:\s*(-?[0-9]{19,})\s*[,}]' % re.escape(name.encode()), block)
-            if found:
-                raise ValueError(
-                    f"the column {name!r} holds {found[1].decode()}, a whole number of more than 64 bits: write the "
-                    "column as text"
-                )
+    for batch in map(flat_batch, table.to_batches()):
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if not pa.types.is_floating(column.type) or not selection.includes(name):
+                continue
+            if (compute.max(compute.abs(column)).as_py() or 0) >= 2**63:
+                own_name = re.escape(name.rpartition(".")[2].encode())
+                found = re.search(rb'%b"\s*:\s*(-?[0-9]{19,})\s*[,}]' % own_name, block)
+                if found:
+                    raise ValueError(
+                        f"the column {name!r} holds {found[1].decode()}, a whole number of more than 64 bits: write "
+                        "the column as text, or leave it out with drop_columns"
+                    )

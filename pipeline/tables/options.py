@@ -6,6 +6,8 @@ from pipeline.config.settings import Settings
 from pipeline.config.workspace import snapshots_folder
 from pipeline.storage import Place
 from pipeline.tables.infer import Columns
+from pipeline.tables.schema import NAMED_ROLES
+from pipeline.tables.selection import Selection, names_in
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,7 @@ class TableOptions:
     encoding: str
     """The encoding of CSV files."""
     columns: Columns
+    selection: Selection
     folder: Place
     """Folder of the snapshots of the dataset name."""
 
@@ -31,10 +34,16 @@ def table_options(settings: Settings) -> TableOptions:
         split=settings.split_column,
         task=settings.table_task,
     )
+    selection = Selection(
+        columns=names_in(settings.columns),
+        dropped=names_in(settings.drop_columns),
+        roles={name: f"{role}_column" for role in NAMED_ROLES if (name := getattr(columns, role))},
+    )
     return TableOptions(
         source_uri=settings.source_uri,
         place=settings.source,
         encoding=settings.list_encoding,
         columns=columns,
+        selection=selection,
         folder=snapshots_folder(settings),
     )

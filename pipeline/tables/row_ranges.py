@@ -30,6 +30,7 @@ from pipeline.tables.pieces import FilePiece, grouped, range_bytes
 from pipeline.tables.schema import Schema
 from pipeline.tables.source import (
     BATCHES_AHEAD,
+    MAX_COMPARED,
     RawBatch,
     TableReader,
     is_divisible,
@@ -37,8 +38,6 @@ from pipeline.tables.source import (
     read_table,
 )
 
-_MAX_EXPLAINED = 20
-"""An error about a missing column compares at most this many files."""
 _log = logging.getLogger(__name__)
 
 
@@ -77,12 +76,13 @@ class TableLister:
         _log_splits(files, options)
         before = _state_of(files)
         with progress("schema", 0, "rows") as advance, self._explained(files):
-            raws = _counted(read(files), advance)
+            raws = _counted(read(files, selection=options.selection), advance)
             with closing(items_ahead(raws, BATCHES_AHEAD)) as batches:
                 schema = infer_schema(batches, options.columns)
         require_classes(schema, options.source_uri)
         with progress("extract", schema.rows, "rows") as advance:
-            again = read(table_files(options.place), has_checked_quotes=True)
+            selection = options.selection.only(schema.by_name)
+            again = read(table_files(options.place), selection=selection, has_checked_quotes=True)
             listing = extract.list_rows(_counted(again, advance), schema, options)
         _require_state(table_files(options.place), before, options)
         return extract.save_listed(options, schema, started_ns, [listing], skipped)
@@ -122,9 +122,9 @@ class TableLister:
         pieces = [FilePiece(**piece) for piece in range_.pieces]
         # Anyone who can write to the workspace can write a range file. The reader refuses files outside of the table.
         options = self._options
-        reader = self._reader_of(table_files(options.place))
-        files = list(dict.fromkeys(map(reader.place_of, pieces)))
         schema = _schema_of(range_)
+        reader = self._reader_of(table_files(options.place), schema)
+        files = list(dict.fromkeys(map(reader.place_of, pieces)))
         with show("extract", 0, "rows") as advance:
             raws = _counted(chain.from_iterable(map(reader.read, pieces)), advance)
             listing = extract.list_rows(raws, schema, options, first_number=range_.rows_before + 1)
@@ -142,9 +142,11 @@ class TableLister:
         first = TableRange(**content).rows_before
         return f"from row {first + 1:,}" if first else ""
 
-    def _reader_of(self, files: Sequence[Place]) -> TableReader:
+    def _reader_of(self, files: Sequence[Place], schema: Schema | None = None) -> TableReader:
+        """Return a reader of the columns of a schema, or of those that the settings select."""
         options = self._options
-        return TableReader(files, options.encoding, options.place, options.columns.split)
+        selection = options.selection.only(schema.by_name) if schema else options.selection
+        return TableReader(files, options.encoding, options.place, options.columns.split, selection)
 
     @contextmanager
     def _explained(self, files: Sequence[Place]) -> Iterator[None]:
@@ -152,16 +154,15 @@ class TableLister:
         try:
             yield
         except SettingsError:
-            first, *others = files[:_MAX_EXPLAINED] if is_divisible(files) else files[:1]
+            first, *others = files[:MAX_COMPARED] if is_divisible(files) else files[:1]
+            selection = self._options.selection
             reader = self._reader_of(files)
-            missing = self._options.columns.names - reader.names_of(first) if others else set()
+            missing = selection.unmatched(reader.names_of(first)) if others else []
             # Without a missing column, the error has another reason, so no other file is opened.
             for file in others if missing else ():
-                if found := missing & reader.names_of(file):
-                    raise SourceError(
-                        f"{first} has no column {min(found)!r}, but {file} has one: all files of a table must have "
-                        f"the same columns. If {first.name} has rows to predict, move it out of the folder"
-                    ) from None
+                left = selection.unmatched(reader.names_of(file))
+                if found := next((name for name in missing if name not in left), None):
+                    raise selection.no_column(found, first, file) from None
             raise
 
 

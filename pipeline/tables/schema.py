@@ -1,7 +1,7 @@
 """The schema of a table: what each column holds. It is inferred once and stored in `dataset.json`, for all readers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -50,6 +50,8 @@ class Schema:
     rows: int
     """Number of rows of the source, also of those that are rejected."""
     task: Task
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """The types of the columns that were not read, because Tenfold does not support their types, by name."""
 
     @cached_property
     def by_name(self) -> Mapping[str, Column]:
@@ -86,10 +88,11 @@ class Schema:
 
     def to_json(self) -> dict[str, Any]:
         """Return the schema in the form of `dataset.json`."""
-        return {"task": self.task, "rows": self.rows, "columns": [asdict(column) for column in self.columns]}
+        left_out = {"left_out": dict(self.left_out)} if self.left_out else {}
+        return {"task": self.task, "rows": self.rows, "columns": [asdict(each) for each in self.columns], **left_out}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Schema":
         """Return the schema that `to_json` described."""
         columns = [Column(**{**column, "values": tuple(column["values"])}) for column in content["columns"]]
-        return cls(columns, content["rows"], content["task"])
+        return cls(columns, content["rows"], content["task"], content.get("left_out", {}))

@@ -8,12 +8,12 @@ import codecs
 import csv
 import io
 import os
-import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, NamedTuple
 
 import pyarrow as pa
@@ -40,8 +40,10 @@ from pipeline.tables.files import (
 )
 from pipeline.tables.json_lines import read_json_lines
 from pipeline.tables.pieces import FilePiece, PieceStream, csv_pieces, parquet_pieces, whole
+from pipeline.tables.selection import Chooser, Selection
+from pipeline.tables.structs import flat_batch, flat_schema, paths_to
 from pipeline.tables.tfrecords import read_batches, shown_files
-from pipeline.tables.values import TEXT, require_supported
+from pipeline.tables.values import TEXT
 
 MAX_BATCH_ROWS = 20_000
 """A batch has at most this many rows."""
@@ -54,13 +56,15 @@ _BLOCK = 16 << 20
 Tables of 10,000 columns need large blocks. The cost of a batch is that of its columns if the batch has few rows.
 """
 _CHUNK = 1 << 20
-_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+MAX_COMPARED = 20
+"""An error about a missing column compares at most this many files."""
 _BATCH_BYTES = 16 << 20
 """A batch of a Parquet file takes about this many bytes."""
 _PARQUET_BUFFERS = 64 << 20
 """The columns of a Parquet file share buffers of this many bytes."""
 _ARROW_MAGIC = b"ARROW1"
 _FEATHER_1_MAGIC = b"FEA1"
+_ALL = Selection()
 _MAX_SHOWN = 80
 """A reason shows at most this many characters of a row."""
 _ENCODING_ADVICE = "save it as UTF-8, or name its encoding in list_encoding (latin-1, cp1252, utf-16, ...)"
@@ -84,6 +88,8 @@ class RawBatch(NamedTuple):
     rejected: list[RejectedRow]
     split: str = ""
     """The split of all rows, if the files of the table state their splits."""
+    left_out: Mapping[str, str] = MappingProxyType({})
+    """The types of the columns of the table that are not read, because their types are not supported."""
 
     @property
     def rows(self) -> int:
@@ -92,8 +98,10 @@ class RawBatch(NamedTuple):
         return rows
 
 
-_Read = Callable[[Path, Place, FilePiece], Iterator[RawBatch]]
-"""Yields the rows of a piece from a local copy of its file, after a batch that only has the columns."""
+_Choose = Callable[[pa.Schema], Sequence[str]]
+"""Returns the columns to read of a file with a schema."""
+_Read = Callable[[Path, Place, FilePiece, _Choose], Iterator[RawBatch]]
+"""Yields the rows of a piece from a local copy of its file, after a batch without rows that has all columns."""
 
 
 def pieces_of_table(files: Sequence[Place], encoding: str, max_bytes: int) -> list[FilePiece]:
@@ -149,33 +157,44 @@ def read_table(
     *,
     place: Place | None = None,
     split_column: str = "",
+    selection: Selection = _ALL,
     has_checked_quotes: bool = False,
 ) -> Iterator[RawBatch]:
     """Yield all rows of a table, file by file, in batches of at most MAX_BATCH_ROWS.
 
     All columns of CSV are strings. A field without any character is null, but a quoted empty field is an empty string.
     The columns of other files have their own types. A row of CSV with too few or too many fields is rejected. Folders
-    such as `country=de/` become columns of strings, unless the files have columns of their names.
+    such as `country=de/` become columns of strings, unless the files have columns of their names. The fields of structs
+    become columns such as `geo.lat`. Columns that are not selected are not read, nor are those of a type that is not
+    supported, unless a setting selects them.
 
     Args:
         files: The files that `table_files` returned.
         encoding: The encoding of CSV files.
         place: The table, whose folders may be columns. None is the folder that holds all files.
         split_column: The column that decides the split. Without it, the names of files and folders may do so.
+        selection: The columns to read.
         has_checked_quotes: Whether an earlier pass checked the quotes of the CSV files.
 
     Raises:
+        SettingsError: The selection names no column of the table, or leaves none to learn from.
         SourceError: A file cannot be read, has other columns than the first file, or has columns without a name or with
-            equal names; or the table has no row.
+            equal names; the type of a selected column is not supported; or the table has no row.
         FileSystemError: The file system failed. A later attempt may work.
     """
     if not is_divisible(files):
-        facts = dict(zip(files, facts_of_files(keys_of(files, place), split_column), strict=True))
-        read = read_batches(files, _opened_records, MAX_BATCH_ROWS) if is_of_records(files) else _json_batches(files)
+        facts = dict(zip(files, facts_of_files(keys_of(files, place), split_column, selection.includes), strict=True))
+        chooser = Chooser(selection)
+        of_folders = list(dict.fromkeys(name for each in facts.values() for name in each.values))
+        choose = partial(chooser.choose, place=shown_files(files), of_folders=of_folders)
+        if is_of_records(files):
+            read = read_batches(files, _opened_records, MAX_BATCH_ROWS, selection, choose)
+        else:
+            read = _json_batches(files, selection, choose)
         for file, batch in read:
-            yield _with_facts(RawBatch(batch, []), facts[file])
+            yield _finished(RawBatch(batch, []), facts[file], chooser)
         return
-    reader = TableReader(files, encoding, place, split_column)
+    reader = TableReader(files, encoding, place, split_column, selection)
     for file in files:
         with _explained(file):
             piece = whole(file, has_checked_quotes=has_checked_quotes)
@@ -183,37 +202,47 @@ def read_table(
     reader.require_rows()
 
 
-def _json_batches(files: Sequence[Place]) -> Iterator[tuple[Place, pa.RecordBatch]]:
-    for file, batch in read_json_lines(files, _opened_json, MAX_BATCH_ROWS):
-        _require_names(batch.schema.names, file)
+def read_columns(files: Sequence[Place], names: Iterable[str], place: Place) -> Iterator[RawBatch]:
+    """Yield all rows as `read_table` does, with those of the columns `names` that the table has."""
+    return read_table(files, place=place, selection=Selection.only(names))
+
+
+def _json_batches(
+    files: Sequence[Place], selection: Selection, choose: _Choose
+) -> Iterator[tuple[Place, pa.RecordBatch]]:
+    for file, batch in read_json_lines(files, _opened_json, MAX_BATCH_ROWS, selection, choose):
         _require_utf8(batch, file)  # Arrow does not check it.
         yield file, batch
 
 
-def _with_facts(raw: RawBatch, facts: FileFacts) -> RawBatch:
-    """Return a batch with what the path of its file says. A column of the file comes before one of a folder."""
-    batch = raw.batch
+def _finished(raw: RawBatch, facts: FileFacts, chooser: Chooser) -> RawBatch:
+    """Return a batch with the columns of the table, also those that the path of its file states."""
+    batch, known, chosen = raw.batch, set(raw.batch.schema.names), set(chooser.names)
     for name, value in facts.values.items():
-        if name not in batch.schema.names:
+        # A column of the file comes before one of a folder.
+        if name in chosen and name not in known:
             field = pa.field(name, pa.string(), metadata=TEXT)
             batch = batch.append_column(field, pa.repeat(pa.scalar(value, pa.string()), batch.num_rows))
-    return raw._replace(batch=batch, split=facts.split)
+    return raw._replace(batch=batch.select(chooser.names), split=facts.split, left_out=chooser.left_out)
 
 
 class TableReader:
     """Reads pieces of a table of CSV, Parquet or Arrow files, as `read_table` does. All must have the same columns."""
 
     def __init__(
-        self, files: Sequence[Place], encoding: str, place: Place | None = None, split_column: str = ""
+        self,
+        files: Sequence[Place],
+        encoding: str,
+        place: Place | None = None,
+        split_column: str = "",
+        selection: Selection = _ALL,
     ) -> None:
         """Raise SourceError if the names of folders state other columns for one file than for another one."""
         self._files, self._encoding = {str(file): file for file in files}, encoding
         keys = keys_of(files, place)
         self._keys = dict(zip(map(str, files), keys, strict=True))
-        self._facts = dict(zip(map(str, files), facts_of_files(keys, split_column), strict=True))
-        self._first: Place | None = None
-        """The first file that was read. All files must have its columns."""
-        self._columns: Sequence[str] = ()
+        self._facts = dict(zip(map(str, files), facts_of_files(keys, split_column, selection.includes), strict=True))
+        self._chooser = Chooser(selection, self._names_of_others)
         self._rows = 0
         self._rejection: RejectedRow | None = None
 
@@ -228,40 +257,29 @@ class TableReader:
     def names_of(self, place: Place) -> set[str]:
         """Return the names of the columns of a file."""
         with closing(self._batches(whole(place, has_checked_quotes=True))) as batches:
-            return set(next(batches).batch.schema.names)
+            return {*next(batches).batch.schema.names, *self._facts[str(place)].values}
 
     def read(self, piece: FilePiece) -> Iterator[RawBatch]:
         """Yield the rows of a piece."""
-        place = self.place_of(piece)
         for raw in self._batches(piece):
-            self._require_columns(raw.batch.schema.names, place)
-            if raw.rows:  # Not the batch of `_without_rows`, which only has the columns.
+            if raw.rows:  # Not the batch of `_without_rows`, which has all columns.
                 self._rows += raw.batch.num_rows
                 self._rejection = self._rejection or next(iter(raw.rejected), None)
-                yield raw._replace(batch=raw.batch.select(self._columns))
+                yield _finished(raw, self._facts[piece.file], self._chooser)
 
     def _batches(self, piece: FilePiece) -> Generator[RawBatch, None, None]:
         """Yield the rows of a piece, and before them a batch without rows."""
-        place, facts = self.place_of(piece), self._facts[piece.file]
+        place = self.place_of(piece)
+        choose = partial(self._chooser.choose, place=place, of_folders=list(self._facts[piece.file].values))
         read_csv: _Read = partial(_read_csv, key=self._keys[piece.file], encoding=self._encoding)
         read = _READERS.get(format_of(place.name), read_csv)
         # A CSV file is read several times, but a bucket should send it only once.
         with _explained(place), storage.local_copy(place) as file:
-            for raw in read(file, place, piece):
-                yield _with_facts(raw, facts)
+            yield from read(file, place, piece, choose)
 
-    def _require_columns(self, names: Sequence[str], place: Place) -> None:
-        """Raise SourceError if a file has other columns than the first one. Their order may differ."""
-        if not self._first:
-            self._first, self._columns = place, names
-        if names == self._columns:
-            return
-        expected, found = set(self._columns), set(names)
-        advice = "correct the file, or remove it, because all files of a table must have the same columns"
-        if missing := [name for name in self._columns if name not in found]:
-            raise SourceError(f"{place} has no column {missing[0]!r}, but {self._first} has one: {advice}")
-        if additional := [name for name in names if name not in expected]:
-            raise SourceError(f"{place} has a column {additional[0]!r}, but {self._first} has none: {advice}")
+    def _names_of_others(self) -> Iterator[Collection[str]]:
+        """Yield the names of the columns of the first files."""
+        return map(self.names_of, islice(self._files.values(), MAX_COMPARED))
 
     def require_rows(self) -> None:
         """Raise SourceError if no piece had a valid row."""
@@ -278,7 +296,9 @@ def _without_rows(names: Sequence[str]) -> RawBatch:
     return RawBatch(pa.RecordBatch.from_arrays([pa.nulls(0)] * len(names), list(names)), [])
 
 
-def _read_csv(file: Path, place: Place, piece: FilePiece, key: str, encoding: str) -> Iterator[RawBatch]:
+def _read_csv(
+    file: Path, place: Place, piece: FilePiece, choose: _Choose, key: str, encoding: str
+) -> Iterator[RawBatch]:
     text_encoding = _text_encoding(encoding)
     parse = arrow_csv.ParseOptions(delimiter=_delimiter_of(file, place.name, encoding))
     parse.newlines_in_values = _has_quotes(file, text_encoding, piece)
@@ -288,8 +308,8 @@ def _read_csv(file: Path, place: Place, piece: FilePiece, key: str, encoding: st
     names, has_rows = _header(file, parse.delimiter, text_encoding)
     if not names:
         raise SourceError(f"{place} is empty: write a header and rows into the file, or remove it")
-    _require_names(names, place)
     yield _without_rows(names)
+    included = list(choose(pa.schema([(name, pa.string()) for name in names])))
     # Arrow refuses a header without a line break. An engine may write one for an empty partition.
     if not has_rows:
         return
@@ -304,7 +324,8 @@ def _read_csv(file: Path, place: Place, piece: FilePiece, key: str, encoding: st
     ragged = _RaggedRows(key, offset, header_rows=0 if piece.begin else 1)
     parse.invalid_row_handler = ragged.reject
     convert = arrow_csv.ConvertOptions(
-        column_types=dict.fromkeys(names, pa.string()),
+        column_types=dict.fromkeys(included, pa.string()),
+        include_columns=included,
         null_values=[""],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
@@ -355,24 +376,24 @@ class _RaggedRows:
         return [row._replace(after=row.after - begin) for row in taken]
 
 
-def _read_parquet(file: Path, place: Place, piece: FilePiece) -> Iterator[RawBatch]:
+def _read_parquet(file: Path, place: Place, piece: FilePiece, choose: _Choose) -> Iterator[RawBatch]:
     require_plain(file)
     with retried(lambda: file.open("rb"), file) as stream:
-        schema = parquet.read_schema(stream)
-        names = schema.names
-        yield _of_schema(schema, place)
+        schema = flat_schema(parquet.read_schema(stream))
+        yield _without_rows(schema.names)
+        names = choose(schema)
         buffer_size = min(max(_PARQUET_BUFFERS // max(len(names), 1), 4096), _CHUNK)
         # Without buffers, Arrow would hold all bytes of a row group, which may be the whole file.
         with parquet.ParquetFile(
             stream, buffer_size=buffer_size, pre_buffer=False, page_checksum_verification=True
         ) as reader:
-            for batch in _batches_of(reader, piece):
+            for batch in map(flat_batch, _batches_of(reader, piece, names)):
                 # Parquet files are read without checking that strings are UTF-8.
                 _require_utf8(batch, place)
                 yield RawBatch(batch, [])
 
 
-def _read_arrow(file: Path, place: Place, _: FilePiece) -> Iterator[RawBatch]:
+def _read_arrow(file: Path, place: Place, _: FilePiece, choose: _Choose) -> Iterator[RawBatch]:
     require_plain(file)
     # A program may write a whole table as one batch. Its columns are then not copied into memory.
     with retried(lambda: pa.memory_map(os.fsencode(file)), file) as stream:
@@ -383,9 +404,12 @@ def _read_arrow(file: Path, place: Place, _: FilePiece) -> Iterator[RawBatch]:
             raise ValueError("its format is version 1 of Feather: write it with version 2, or as Parquet")
         is_stream = begin != _ARROW_MAGIC
         with (ipc.open_stream if is_stream else ipc.open_file)(stream) as reader:
-            yield _of_schema(reader.schema, place)
+            schema = flat_schema(reader.schema)
+            yield _without_rows(schema.names)
+            names = choose(schema)
             batches = reader if is_stream else map(reader.get_batch, range(reader.num_record_batches))
-            for batch in batches:
+            # With `included_fields`, Arrow would copy the columns of a whole batch.
+            for batch in (flat_batch(each).select(names) for each in batches):
                 _require_utf8(batch, place)
                 for start in range(0, batch.num_rows, MAX_BATCH_ROWS):
                     yield RawBatch(batch.slice(start, MAX_BATCH_ROWS), [])
@@ -395,22 +419,14 @@ _READERS: Mapping[str, _Read] = {PARQUET: _read_parquet, ARROW: _read_arrow}
 """How files are read that are not CSV."""
 
 
-def _of_schema(schema: pa.Schema, place: Place) -> RawBatch:
-    """Return the batch that comes first. Raises SourceError if a column has no valid name or type."""
-    _require_names(schema.names, place)
-    for field in schema:
-        require_supported(field.name, field.type)
-    return _without_rows(schema.names)
-
-
-def _batches_of(reader: parquet.ParquetFile, piece: FilePiece) -> Iterator[pa.RecordBatch]:
+def _batches_of(reader: parquet.ParquetFile, piece: FilePiece, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a piece. The rows before it in its first row group are decoded, too."""
     metadata = reader.metadata
     end = metadata.num_rows if piece.end is None else piece.end
     starts = [0, *accumulate(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))]
     groups = [number for number, (first, after) in enumerate(pairwise(starts)) if first < end and after > piece.begin]
     position = starts[groups[0]] if groups else 0
-    for batch in reader.iter_batches(_batch_rows(metadata), row_groups=groups):
+    for batch in reader.iter_batches(_batch_rows(metadata, names), row_groups=groups, columns=names):
         first, last = max(piece.begin - position, 0), min(end - position, batch.num_rows)
         position += batch.num_rows
         if first < last:
@@ -419,12 +435,20 @@ def _batches_of(reader: parquet.ParquetFile, piece: FilePiece) -> Iterator[pa.Re
             return
 
 
-def _batch_rows(metadata: parquet.FileMetaData) -> int:
+def _batch_rows(metadata: parquet.FileMetaData, names: Sequence[str]) -> int:
     """Return how many rows of a Parquet file are read at once: fewer if the rows are large."""
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    chosen = set(names)
+    # The path of an element of the list `tags` is `tags.list.element`.
+    paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    read = [number for number, path in enumerate(paths) if not chosen.isdisjoint(paths_to(path))]
     # A value takes at least 8 bytes in memory, however well it is encoded in the file.
-    row_bytes = [max(group.total_byte_size // max(group.num_rows, 1), 8 * group.num_columns) for group in groups]
-    return max(1, min(MAX_BATCH_ROWS, _BATCH_BYTES // max(row_bytes, default=1)))
+    row_bytes = 8 * len(read)
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        # To ask for each column of thousands takes seconds.
+        is_whole = len(read) == len(paths)
+        size = group.total_byte_size if is_whole else sum(group.column(each).total_uncompressed_size for each in read)
+        row_bytes = max(row_bytes, size // max(group.num_rows, 1))
+    return max(1, min(MAX_BATCH_ROWS, _BATCH_BYTES // max(row_bytes, 1)))
 
 
 def _require_utf8(batch: pa.RecordBatch, place: Place) -> None:
@@ -469,22 +493,6 @@ def _header(file: Path, delimiter: str, encoding: str) -> tuple[Sequence[str], b
         # Arrow also skips lines without any character.
         names = next((row for row in csv.reader(lines, delimiter=delimiter) if row), [])
         return names, any(line.strip("\r\n") for line in lines)
-
-
-def _require_names(names: Sequence[str], place: Place) -> None:
-    """Raise SourceError if a column has no name, or the name of another one."""
-    seen: set[str] = set()
-    for number, name in enumerate(names, 1):
-        if not name.strip():
-            raise SourceError(
-                f"{place} has no name for column {number}: name it in the first line. If it is the index of pandas, "
-                "write the table with index=False"
-            )
-        if name in seen:
-            raise SourceError(f"{place} has two columns {name!r}: rename one")
-        if _PANDAS_INDEX.fullmatch(name):  # A model could learn from the order of the rows.
-            raise SourceError(f"{place} has the column {name!r}, the index of pandas: write the table with index=False")
-        seen.add(name)
 
 
 @contextmanager

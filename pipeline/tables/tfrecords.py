@@ -6,17 +6,19 @@ are read twice: the first pass collects what each feature holds in all records o
 
 import io
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
 from pipeline import storage
-from pipeline.errors import DatasetError, SourceError
+from pipeline.errors import DatasetError, SettingsError, SourceError
 from pipeline.records.example import Parsed, Values, parse
 from pipeline.records.tfrecord import HEADER_BYTES, decompressed, has_valid_header, records_of
 from pipeline.storage import Place
+from pipeline.tables.selection import Selection
 
 COMPRESSED_SUFFIXES = (".gz", ".deflate", ".zlib")
 """Suffixes of files that are compressed as a whole. A file without one may be compressed, too."""
@@ -46,12 +48,18 @@ class _Column:
     def __init__(self) -> None:
         self.kind = ""
         """Empty as long as no record has a value."""
-        self.is_list = False
         self.first: _Record | None = None
-        """The first record that shows the kind."""
+        """The first record that has a value."""
+        self.of_several: _Record | None = None
+        """The first record that has several values."""
         self.of_steps: _Record | None = None
         """The first record that has a value for each step, in a feature list."""
         self.of_context: _Record | None = None
+
+    @property
+    def is_list(self) -> bool:
+        """Whether a record may hold several values."""
+        return bool(self.of_several or self.of_steps)
 
     @property
     def type(self) -> pa.DataType:
@@ -71,22 +79,47 @@ def starts_with_record(place: Place) -> bool:
         return False
 
 
-def read_batches(files: Sequence[Place], opened: Open, max_rows: int) -> Iterator[tuple[Place, pa.RecordBatch]]:
+def read_batches(
+    files: Sequence[Place],
+    opened: Open,
+    max_rows: int,
+    selection: Selection,
+    choose: Callable[[pa.Schema], Collection[str]],
+) -> Iterator[tuple[Place, pa.RecordBatch]]:
     """Yield all records of each TFRecord file as rows, with the columns ordered by name.
 
-    A feature is a column of int64, float32 or string. It is a column of lists if any record has no value or several
-    values in it, or if it is one of the feature lists of tf.train.SequenceExample. A missing feature is null.
+    A feature is a column of int64, float32 or string. It is a column of lists if any record has several values in it,
+    or if it is one of the feature lists of tf.train.SequenceExample. A missing feature is null, and so is one without
+    a value, unless the column holds lists.
+
+    Args:
+        files: The files.
+        opened: Opens a file.
+        max_rows: The largest number of rows of a batch.
+        selection: The columns that may be read. What another feature holds is not looked at.
+        choose: Takes all columns, and returns the ones to read.
 
     Raises:
-        SourceError: A record is damaged or is no tf.train.Example or tf.train.SequenceExample; a feature holds bytes
-            that are not UTF-8, values of different kinds, or lists of lists; there are records of both messages; or
-            there is no record.
+        SourceError: A record is damaged or is no tf.train.Example or tf.train.SequenceExample; a selected feature holds
+            bytes that are not UTF-8, values of different kinds, or lists of lists; there are records of both messages;
+            or there is no record.
+        SettingsError: A column that a setting names, such as the label, has several values in a record.
     """
-    columns = _survey(files, opened)
+    found = _survey(files, opened, selection)
+    names = set(choose(pa.schema([(name, found[name].type) for name in sorted(found)])))
+    for name in names & selection.roles.keys():
+        if record := found[name].of_several or found[name].of_steps:
+            raise SettingsError(
+                f"{selection.roles[name]} is {name!r}, which holds lists, such as in {record}: write one value for "
+                "each record, or name another column"
+            )
+    columns = {name: column for name, column in found.items() if name in names}
+    # Without a selected column, one that holds nothing has the number of rows.
+    left_out = found.keys() - set(filter(selection.includes, names))
     for place in files:
         batch = _Batch(columns)
         for record, parsed, length in _parsed(place, opened):
-            batch.add(_row_of(parsed, record), record)
+            batch.add(_row_of(parsed, record, lambda name: name not in left_out), record)
             batch.bytes += length
             if batch.rows == max_rows or batch.bytes >= _MAX_BATCH_BYTES:
                 yield place, batch.finish()
@@ -107,15 +140,14 @@ class _Batch:
         """Add a row. Raises SourceError if it differs from what the first pass found."""
         for name, (kind, values) in row.items():
             column = self._columns.get(name)
-            is_list = column is not None and column.is_list
-            if not column or (kind and (kind != column.kind or (len(values) != 1 and not is_list))):
+            if not column or (values and kind != column.kind) or (len(values) > 1 and not column.is_list):
                 raise SourceError(f"{record} changed while it was read: run again when nothing changes the table")
             # A feature list without steps has no kind, but is an empty list.
-            if kind or column.of_steps:
+            if values or (column.is_list and (kind or column.of_steps)):
                 cells = self._cells[name]
                 if len(cells) < self.rows:
                     cells.extend([None] * (self.rows - len(cells)))
-                cells.append(values if is_list else values[0])
+                cells.append(values if column.is_list else values[0])
         self.rows += 1
 
     def finish(self) -> pa.RecordBatch:
@@ -127,9 +159,10 @@ class _Batch:
         return pa.RecordBatch.from_arrays(arrays, names)
 
 
-def _survey(files: Sequence[Place], opened: Open) -> Mapping[str, _Column]:
-    """Return what each feature holds, after a pass over all records."""
+def _survey(files: Sequence[Place], opened: Open, selection: Selection) -> Mapping[str, _Column]:
+    """Return what each feature holds, after a pass over all records. Features that are not selected hold nothing."""
     columns: dict[str, _Column] = {}
+    includes = cache(selection.includes)
     firsts: dict[str, _Record] = {}
     has_rows = False
     for place in files:
@@ -145,20 +178,22 @@ def _survey(files: Sequence[Place], opened: Open) -> Mapping[str, _Column]:
                         f"{firsts[one]} is a {one}, but {firsts[other]} is a {other}: keep the files of one of them in "
                         "the folder"
                     )
-            for name, (kind, values) in _row_of(parsed, record).items():
-                column = columns.get(name)
-                if not column:
+            for name in (*parsed.features, *(parsed.feature_lists or ())):
+                if name not in columns:
                     if not name.strip():
                         raise SourceError(f"{record} has a feature without a name: name it when you write the file")
-                    column = columns[name] = _Column()
-                if kind and kind != column.kind:
+                    columns[name] = _Column()
+            for name, (kind, values) in _row_of(parsed, record, includes).items():
+                column = columns[name]
+                # An empty list may have been written with any type.
+                if values and kind != column.kind:
                     _set_kind(column, kind, name, record)
-                column.is_list = column.is_list or (bool(kind) and len(values) != 1)
-            for name in parsed.feature_lists or ():
+                if len(values) > 1:
+                    column.of_several = column.of_several or record
+            for name in filter(includes, parsed.feature_lists or ()):
                 columns[name].of_steps = columns[name].of_steps or record
-                columns[name].is_list = True
             if parsed.feature_lists is not None:
-                for name in parsed.features:
+                for name in filter(includes, parsed.features):
                     columns[name].of_context = columns[name].of_context or record
     if not has_rows:
         raise SourceError(f"{shown_files(files)} has no record: add records to the table")
@@ -182,7 +217,7 @@ def _set_kind(column: _Column, kind: str, name: str, record: _Record) -> None:
     if column.kind:
         raise SourceError(
             f"feature {name!r} holds {kind}_list in {record}, but {column.kind}_list in "
-            f"{column.first}: write it with one type"
+            f"{column.first}: write it with one type, or leave it out with drop_columns"
         )
     column.kind, column.first = kind, record
 
@@ -224,10 +259,12 @@ def _is_zlib(begin: bytes) -> bool:
     return len(begin) >= 2 and begin[0] & 15 == 8 and begin[0] >> 4 <= 7 and int.from_bytes(begin[:2]) % 31 == 0
 
 
-def _row_of(parsed: Parsed, record: _Record) -> Mapping[str, Values]:
-    """Return the values of each column, with bytes as text."""
-    row = dict(parsed.features)
+def _row_of(parsed: Parsed, record: _Record, includes: Callable[[str], bool]) -> Mapping[str, Values]:
+    """Return the values of each column that is included, with bytes as text."""
+    row = {name: values for name, values in parsed.features.items() if includes(name)}
     for name, steps in (parsed.feature_lists or {}).items():
+        if not includes(name):
+            continue
         if name in row:
             raise SourceError(
                 f"{record} has {name!r} both as a feature of the context and as a feature list: write them under "
@@ -240,8 +277,8 @@ def _row_of(parsed: Parsed, record: _Record) -> Mapping[str, Values]:
                 row[name] = kind, [value.decode() for value in values]
             except UnicodeDecodeError as error:
                 raise SourceError(
-                    f"feature {name!r} in {record} holds bytes that are not text in UTF-8: leave the feature out when "
-                    "you write the files, or write it as text or numbers"
+                    f"feature {name!r} in {record} holds bytes that are not text in UTF-8: leave it out with "
+                    "drop_columns, or write it as text or numbers"
                 ) from error
     return row
 
@@ -253,6 +290,6 @@ def _joined(steps: Sequence[Values], name: str, record: _Record) -> Values:
         found = "different types" if len(kinds) > 1 else "steps without exactly one value"
         raise SourceError(
             f"feature list {name!r} in {record} has {found}, and a column cannot hold lists of lists: write one value "
-            "for each step, or leave the feature list out"
+            "for each step, or leave the feature list out with drop_columns"
         )
     return next(iter(kinds), ""), [value for _, (value,) in steps]

@@ -5,6 +5,7 @@ Whether a value fits a type depends on that value alone, never on the other valu
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +46,10 @@ class ValueType(NamedTuple):
 
 
 def value_type_of(kind: pa.DataType) -> ValueType | None:
-    """Return what a type of Arrow holds; None if it is not supported: a struct, a map, a nested list, and so on."""
+    """Return what a type of Arrow holds; None if it is not supported: a map, a list of lists, and so on.
+
+    A decimal without digits after the point is an integer. As a float, a long number would lose digits.
+    """
     types = pa.types
     if types.is_dictionary(kind):
         return value_type_of(kind.value_type)
@@ -54,11 +58,13 @@ def value_type_of(kind: pa.DataType) -> ValueType | None:
         return ValueType(items.type, is_list=True) if items and not items.is_list else None
     if types.is_null(kind):
         return ValueType(None)
+    if types.is_decimal(kind):
+        return ValueType("float" if kind.scale > 0 else "int")
     texts = (types.is_string, types.is_large_string, types.is_string_view)
     binaries = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
     tests: Mapping[ColumnType, Sequence[Callable[[pa.DataType], bool]]] = {
         "int": [types.is_integer],
-        "float": [types.is_floating, types.is_decimal],
+        "float": [types.is_floating],
         "bool": [types.is_boolean],
         "string": [*texts, *binaries],
         "date": [types.is_date],
@@ -72,8 +78,8 @@ def require_supported(name: str, kind: pa.DataType) -> ValueType:
     if value_type := value_type_of(kind):
         return value_type
     raise SourceError(
-        f"the column {name!r} holds {kind}, which is not supported: leave the column out, or write its parts as "
-        "columns of their own (text, numbers, dates, times, or lists of these)"
+        f"the column {name!r} holds {kind}, which is not supported: leave it out with drop_columns, or write its parts "
+        "as columns of their own (text, numbers, dates, times, or lists of these)"
     )
 
 
@@ -326,8 +332,12 @@ def _decoded(text: bytes | None) -> str | None:
 
 
 def _ints(array: pa.Array) -> pa.Array:
-    if array.type == pa.uint64():
-        return without(array, compute.greater(array, pa.scalar(2**63 - 1, pa.uint64()))).cast(pa.int64())
+    if pa.types.is_decimal(array.type):
+        array = array.cast(pa.decimal256(76, 0))
+        low, high = (pa.scalar(Decimal(bound), array.type) for bound in (-(2**63), 2**63 - 1))
+        array = without(array, compute.or_(compute.less(array, low), compute.greater(array, high)))
+    elif array.type == pa.uint64():
+        array = without(array, compute.greater(array, pa.scalar(2**63 - 1, pa.uint64())))
     return array.cast(pa.int64())
 
 

@@ -44,6 +44,8 @@ CHANGED = {
     "crop_to_box": True,
     "example_kind": "table",
     "key_column": "id",
+    "columns": "age,geo.*",
+    "drop_columns": "comment",
     "table_task": "regression",
     "on_columns": "ask",
     "max_changed_columns": 2,

@@ -1,11 +1,17 @@
 """Functions that the contract tests let an engine call. Each gets the place of a file, and returns a count."""
 
+import io
 import os
 import signal
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv, parquet
+
 from pipeline.config.allowed import SOURCES
 from pipeline.errors import SourceError, StorageError
+from pipeline.system.kernel import number as number_in
 from tests.waiting import simulated_work
 
 COUNT = 2
@@ -45,6 +51,34 @@ def be_killed_once(place: str) -> int:
     if _number(place) in (1, 3) and _is_first_call(place):
         os.kill(os.getpid(), signal.SIGKILL)
     return write(place)
+
+
+def be_killed_first(place: str) -> int:
+    """Kill this process in the first call for the first place."""
+    if _number(place) == 0 and _is_first_call(place):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return write(place)
+
+
+def be_killed_always(place: str) -> int:
+    """Kill this process in each call for the first place."""
+    if _number(place) == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return write(place)
+
+
+def count_threads(place: str) -> int:
+    """Let Arrow and NumPy compute with as many threads as they like, and write how many this process has then."""
+    columns = pa.table({str(number): np.arange(200_000) for number in range(8)})
+    file = Path(f"{place}.parquet")
+    parquet.write_table(columns, file, row_group_size=20_000)
+    buffer = io.BytesIO()
+    csv.write_csv(parquet.read_table(file), buffer)
+    csv.read_csv(io.BytesIO(buffer.getvalue()))
+    square = np.ones((1000, 1000))
+    square @ square
+    Path(place).write_text(str(number_in(Path("/proc/self/status").read_bytes(), "Threads")))
+    return COUNT
 
 
 def be_alone(place: str) -> int:

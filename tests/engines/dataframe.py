@@ -1,6 +1,7 @@
-"""Build a dataset of a DataFrame: `python -m tests.engines.dataframe TABLE PARTITIONS WORKSPACE`. Print the result."""
+"""Build a dataset of a DataFrame: `python -m tests.engines.dataframe TABLE PARTITIONS SETTINGS`. Print the result."""
 
 import json
+import logging
 import os
 import sys
 
@@ -12,17 +13,19 @@ from pipeline.engines import SPARK_ON_LOOPBACK
 from pipeline.stages.build import build_dataframe
 
 
-def main(table: str, partitions: str, workspace: str) -> None:
+def main(table: str, partitions: str, settings: str) -> None:
     """Read the table with Spark, which infers the types by itself, and build its dataset."""
+    logging.basicConfig(level=logging.WARNING)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     open_unless_set()
     builder = SparkSession.builder.master("local[2,4]")
     for name, value in {**SPARK_ON_LOOPBACK, "spark.sql.session.timeZone": "UTC"}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
-    frame = session.read.csv(table, header=True, inferSchema=True).repartition(int(partitions))
-    settings = {"label_column": "churn", "key_column": "customer", "dataset_name": "t", "workspace": workspace}
-    print(json.dumps(build_dataframe(frame, settings_from(settings))))
+    is_csv = table.endswith(".csv")
+    frame = session.read.csv(table, header=True, inferSchema=True) if is_csv else session.read.parquet(table)
+    settings_of_test = settings_from({"dataset_name": "t", **json.loads(settings)})
+    print(json.dumps(build_dataframe(frame.repartition(int(partitions)), settings_of_test)))
 
 
 if __name__ == "__main__":

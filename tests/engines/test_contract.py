@@ -1,8 +1,5 @@
 """What every engine does: call a task for each place, retry what may work later, and raise errors unchanged."""
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, get_args
@@ -13,34 +10,12 @@ from pipeline.config.settings import Settings
 from pipeline.engines import ENGINES, engine_named
 from pipeline.engines.task import MAX_RETRIES
 from pipeline.errors import SettingsError
+from tests.engines.calls import HERE, PLACES, Call
 from tests.engines.cases import COUNT
-from tests.engines.environment import python_of
-
-PLACES = 12
-HERE = "local"
-"""This engine needs no package, and its tests take seconds."""
 
 
 def engines(but: str = "") -> list[Any]:
     return [pytest.param(name, marks=[] if name == HERE else [pytest.mark.long]) for name in ENGINES if name != but]
-
-
-class Call:
-    """The result of an engine, and the files that its calls wrote."""
-
-    def __init__(self, engine: str, function: str, folder: Path, sources: str = "*", places: int = PLACES) -> None:
-        command = [python_of(engine), "-m", "tests.engines.call", engine, function, str(folder), str(places), sources]
-        # The allowlists of this process must not reach the engine by another way.
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("TENFOLD_ALLOWED")}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
-        assert done.returncode == 0, done.stderr
-        self.stderr = done.stderr
-        result = json.loads(done.stdout.splitlines()[-1])
-        self.count, self.kind, self.message = result["count"], result["kind"], result["message"]
-        self.written = {path.name: path.read_text() for path in folder.glob("*.txt")}
-
-    def is_complete(self) -> bool:
-        return not self.kind and self.count == COUNT * PLACES and len(self.written) == PLACES
 
 
 @pytest.mark.parametrize("engine", engines())

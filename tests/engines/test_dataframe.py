@@ -3,8 +3,11 @@
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import load
@@ -16,15 +19,27 @@ from tests.engines.environment import python_of
 pytestmark = pytest.mark.long
 
 
+def of_file(table: Path, **values: Any) -> dict[str, Any]:
+    return build(settings_from({"example_kind": "table", "source_uri": str(table), "dataset_name": "t", **values}))
+
+
+def of_dataframe(table: Path, partitions: int, **values: Any) -> subprocess.CompletedProcess[str]:
+    command = [python_of("spark"), "-m", "tests.engines.dataframe", str(table), str(partitions), json.dumps(values)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+
+def result_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
 def test_a_dataframe_gives_the_version_and_bytes_of_its_file(tmp_path: Path):
     table = tmp_path / "t.csv"
     write_sample_table(table, 5000)
-    values = {"example_kind": "table", "source_uri": str(table), "label_column": "churn", "key_column": "customer"}
-    expected = build(settings_from({**values, "workspace": str(tmp_path / "file"), "dataset_name": "t"}))
-    command = [python_of("spark"), "-m", "tests.engines.dataframe", str(table), "7", str(tmp_path / "frame")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout.splitlines()[-1])
+    values = {"label_column": "churn", "key_column": "customer"}
+    expected = of_file(table, workspace=str(tmp_path / "file"), **values)
+    result = result_of(of_dataframe(table, 7, workspace=str(tmp_path / "frame"), **values))
     assert result["version"] == expected["version"]
     one, other = (load(Path(each["dataset"])) for each in (expected, result))
     assert [shard.crc32c for shard in one.splits["train"].shards] == [
@@ -32,3 +47,34 @@ def test_a_dataframe_gives_the_version_and_bytes_of_its_file(tmp_path: Path):
     ]
     assert one.table == other.table
     assert verify(Path(result["dataset"]))["ok"]
+
+
+def test_the_columns_of_a_dataframe_are_selected_as_those_of_a_file(tmp_path: Path):
+    rows = [
+        {
+            "geo": {"at": {"lat": number / 8, "lon`g": number}, "name": f"n{number}"} if number % 3 else None,
+            "a.b": number,
+            "id": number,
+            "left": "x",
+            "y": "yn"[number % 2],
+        }
+        for number in range(500)
+    ]
+    maps = pa.array([[("k", 1)]] * len(rows), pa.map_(pa.string(), pa.int64()))
+    ids = pa.array([row["id"] for row in rows]).cast(pa.decimal128(20, 0))
+    table = pa.Table.from_pylist(rows).append_column("m", maps).set_column(2, "id", ids)
+    parquet.write_table(table, tmp_path / "t.parquet")
+    values = {"label_column": "y", "key_column": "id", "drop_columns": "left", "num_shards": 2}
+    expected = of_file(tmp_path / "t.parquet", workspace=str(tmp_path / "file"), **values)
+    done = of_dataframe(tmp_path / "t.parquet", 3, workspace=str(tmp_path / "frame"), **values)
+    result = result_of(done)
+    assert result["version"] == expected["version"]
+    one, other = (load(Path(each["dataset"])) for each in (expected, result))
+    names = ["geo.at.lat", "geo.at.lon`g", "geo.name", "a.b", "id", "y"]
+    assert [column["name"] for column in other.table["columns"]] == names
+    assert other.table == one.table
+    assert list(other.quality["columns_left_out"]) == list(one.quality["columns_left_out"]) == ["m"]
+    assert "1 column is left out, because the type is not supported: 'm' (map<string, int64" in done.stderr
+    refused = of_dataframe(tmp_path / "t.parquet", 3, workspace=str(tmp_path / "w"), **{**values, "columns": "m"})
+    assert "the column 'm' of the DataFrame holds map<string, int64" in refused.stderr
+    assert "but columns selects it" in refused.stderr

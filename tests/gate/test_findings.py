@@ -70,7 +70,8 @@ def options(**values: Any) -> GateOptions:
             {"max_changed_columns": 11},
             "12 columns of version abc changed, more than max_changed_columns=11: 'c0' is missing, 'c1' is missing, "
             "'c2' is missing, 'c3' is missing, 'c4' is missing, 'c5' is missing, 'c6' is missing, 'c7' is missing, "
-            "'c8' is missing, 'c9' is missing and 2 more. Repair the table, or go on if the change is meant",
+            "'c8' is missing, 'c9' is missing and 2 more. Repair the table, correct columns and drop_columns, or go on "
+            "if the change is meant",
         ),
         (
             {"table_changes": {"against": "abc", "new_values": TABLE_CHANGES["new_values"]}},

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -40,6 +41,7 @@ from tests.published import (
     examples,
     files_of_version,
     keys_of,
+    newest_dataset,
     no_progress,
     planned,
     temporary_files,
@@ -185,6 +187,30 @@ def test_a_test_split_without_a_usable_image_is_refused(make_images: MakeImages,
         path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(SourceError, match=r"no usable test image .* 2 of 18 images were rejected.*; repair or replace"):
         build(settings)
+
+
+def test_a_date_may_have_no_usable_test_image(
+    make_images: MakeImages, settings: Settings, caplog: pytest.LogCaptureFixture
+):
+    """A window has the test images of the other dates, so a single damaged image must not stop a small date."""
+    shutil.rmtree(settings.source_uri)
+    source = make_images({"train/a": 8, "train/b": 8, "test/a": 1})
+    [path] = (source / "test" / "a").iterdir()
+    image = path.read_bytes()
+    path.write_bytes(image[:100])
+    damaged = Path(build(changed(settings, data_date="2026-11-27"))["dataset"])
+    assert load(damaged).judged_split == "validation"
+    assert verify(damaged) == {"ok": True, "records": 16, "problems": []}
+    assert re.search(
+        "no usable test image .* 1 of 17 images .* So validation images judge a training on 2026-11-27 alone",
+        caplog.text,
+    )
+    with pytest.raises(DatasetError, match=r"no usable test images in 1 partition of .*: all were rejected"):
+        newest_dataset(changed(settings, window=1))
+    path.write_bytes(image)
+    build(changed(settings, data_date="2026-11-28"))
+    window = load(newest_dataset(changed(settings, window=2)))
+    assert (window.judged_split, window.splits["test"].examples) == ("test", 1)
 
 
 def test_new_images_move_no_image_to_another_split(settings: Settings):

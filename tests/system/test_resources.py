@@ -19,7 +19,11 @@ CASES = {
     "version 2, a limit and no use": ({"memory.max": "1000\n"}, None),
     "version 2, over the limit": ({"memory.max": "1000\n", "memory.current": "1200\n"}, 0),
     "version 2, full of files that were read": (
-        {"memory.max": "1000", "memory.current": "990", "memory.stat": "anon 100\ninactive_file 800\nfile 870\n"},
+        {
+            "memory.max": "1000",
+            "memory.current": "990",
+            "memory.stat": "anon 100\ninactive_file 500\nactive_file 300\nfile 870\n",
+        },
         810,
     ),
     "version 2, statistics of something else": (
@@ -43,7 +47,7 @@ CASES = {
         {
             "memory/memory.limit_in_bytes": "1000",
             "memory/memory.usage_in_bytes": "1000",
-            "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 600\n",
+            "memory/memory.stat": "inactive_file 1\nactive_file 2\ntotal_inactive_file 400\ntotal_active_file 200\n",
         },
         600,
     ),

@@ -318,6 +318,7 @@ NOON_US = 1_577_880_000_000_000
         (pa.array([0.1], pa.float64()), ("float", 0, 1, float(np.float32(0.1)), float(np.float32(0.1)))),
         (pa.array(np.array([0.5, np.nan], np.float16)), ("float", 1, 1, 0.5, 0.5)),
         (pa.array([1e300, math.inf, 1.0]), ("float", 0, 2, 1.0, 1.0)),
+        (pa.array([Decimal(2**63 - 1), None], pa.decimal128(38, 0)), ("int", 1, 1, 2**63 - 1, 2**63 - 1)),
         (pa.array([Decimal("1.10"), None]), ("float", 1, 1, float(np.float32(1.1)), float(np.float32(1.1)))),
         (pa.array([True, False, None]), ("bool", 1, 2, 0, 1)),
         (pa.array(["007", None, ""]), ("string", 1, 2, "", "007")),
@@ -374,12 +375,16 @@ def test_files_may_have_types_that_can_be_joined():
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ([pa.array([{"a": 1}])], "the column 'x' holds struct<a: int64>, which is not supported: leave the column out"),
+        (
+            [pa.array([{"a": 1}])],
+            "the column 'x' holds struct<a: int64>, which is not supported: leave it out with drop",
+        ),
         ([pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))], "'x' holds map<string, int64.*>, which is not"),
         ([pa.array([[[1]]])], "'x' holds list<.*>, which is not supported"),
         ([pa.array([1], pa.time64("us"))], "'x' holds time64"),
         ([pa.array([1], pa.duration("us"))], "'x' holds duration"),
         ([pa.array([2**63], pa.uint64())], "'x' holds uint64 with 1 values that cannot be stored"),
+        ([pa.array([Decimal(2**63)])], "'x' holds decimal128.19, 0. with 1 values that cannot .* with drop_columns"),
         ([pa.array([b"\xff", b"a"])], "'x' holds binary with 1 values .*UTF-8"),
         ([pa.array([2**62], pa.timestamp("s"))], "'x' holds timestamp.s. with 1 values"),
         ([pa.array([1]), pa.array(["a"])], "'x' holds int and string: write it with one type"),

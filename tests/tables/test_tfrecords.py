@@ -15,7 +15,7 @@ from pyarrow import parquet
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.dataset.verify import verify
-from pipeline.errors import SourceError
+from pipeline.errors import SettingsError, SourceError
 from pipeline.records.tfrecord import HEADER_BYTES
 from pipeline.stages.build import build
 from pipeline.storage import place_of
@@ -161,12 +161,38 @@ def test_one_record_with_two_values_makes_a_column_of_lists(tmp_path: Path, monk
     assert table_of(first, second)["y"].type == pa.string()
 
 
-def test_an_empty_list_is_a_list_and_a_feature_without_list_is_missing(tmp_path: Path):
-    empty = tf.train.Feature(int64_list=tf.train.Int64List())
-    features = [{"x": feature(1), "y": feature(1)}, {"x": empty, "y": tf.train.Feature()}]
-    records = [tf.train.Example(features=tf.train.Features(feature=each)).SerializeToString() for each in features]
-    table = table_of(write_file(tmp_path / "a.tfrecord", records))
-    assert table.to_pydict() == {"x": [[1], []], "y": [1, None]}
+def of_features(*rows: dict[str, tf.train.Feature]) -> list[bytes]:
+    return [tf.train.Example(features=tf.train.Features(feature=each)).SerializeToString() for each in rows]
+
+
+EMPTY = {
+    "int64": tf.train.Feature(int64_list=tf.train.Int64List()),
+    "float": tf.train.Feature(float_list=tf.train.FloatList()),
+    "bytes": tf.train.Feature(bytes_list=tf.train.BytesList()),
+    "none": tf.train.Feature(),
+}
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("kind", EMPTY)
+def test_a_feature_without_a_value_is_missing(kind: str, tmp_path: Path):
+    """One empty list in 400 records made lists of a whole column."""
+    rows = [{"x": feature(number), "y": feature([1, 2])} for number in range(399)]
+    table = table_of(write_file(tmp_path / "a.tfrecord", of_features(*rows[:17], {"x": EMPTY[kind]}, *rows[17:])))
+    assert table["x"].to_pylist() == [*range(17), None, *range(17, 399)]
+    assert table.schema.field("x").type == pa.int64()
+
+
+def test_an_empty_list_of_a_column_of_lists_is_one(tmp_path: Path):
+    rows = [{"x": feature([1, 2])}, {"x": EMPTY["int64"]}, {"x": EMPTY["none"]}, {"x": feature(3)}]
+    table = table_of(write_file(tmp_path / "a.tfrecord", of_features(*rows)))
+    assert table.to_pydict() == {"x": [[1, 2], [], None, [3]]}
+
+
+def test_a_column_without_any_value_holds_no_lists(tmp_path: Path):
+    table = table_of(write_file(tmp_path / "a.tfrecord", of_features({"x": EMPTY["int64"], "y": feature(1)})))
+    assert table.to_pydict() == {"x": [None], "y": [1]}
+    assert table.schema.field("x").type == pa.null()
 
 
 def test_a_record_without_features_is_a_row_of_missing_values(tmp_path: Path):
@@ -334,3 +360,32 @@ def test_sequence_examples_become_a_dataset(settings: Callable[..., Settings], t
     assert sum(result["examples"].values()) == ROWS
     columns = {column["name"]: column for column in load(Path(result["dataset"])).table["columns"]}
     assert (columns["clicks"]["type"], columns["clicks"]["is_list"]) == ("int", True)
+
+
+def test_a_label_without_a_value_is_a_rejected_row(settings: Callable[..., Settings], tmp_path: Path):
+    rows = [{"x": feature(number), "label": feature(number % 2)} for number in range(399)]
+    rows.insert(17, {"x": feature(1000), "label": EMPTY["int64"]})
+    result = build(settings(write_file(tmp_path / "t.tfrecord", of_features(*rows)), "w"))
+    assert (result["rejected"], sum(result["examples"].values())) == (1, 399)
+    rejected = Path(result["dataset"], "rejected.jsonl").read_text()
+    assert '"row 18"' in rejected
+    assert "the label is missing" in rejected
+
+
+@pytest.mark.parametrize("role", ["label", "key"])
+def test_a_record_with_several_labels_or_keys_is_named(role: str, settings: Callable[..., Settings], tmp_path: Path):
+    rows: list[Row] = [{"id": number, "label": number % 2, "x": number} for number in range(40)]
+    rows[17] = {**rows[17], "label" if role == "label" else "id": [0, 1]}
+    place = write_file(tmp_path / "t.tfrecord", map(example, rows))
+    with pytest.raises(
+        SettingsError, match=rf"{role}_column is '.*', which holds lists, such as in record 18 of .*t.tf"
+    ):
+        build(settings(place, "w", key_column="id"))
+
+
+def test_features_that_are_not_selected_are_not_looked_at(settings: Callable[..., Settings], tmp_path: Path):
+    rows: list[Row] = [{"image": b"\xff" if number else 1, "label": number % 2, "x": number} for number in range(40)]
+    place = write_file(tmp_path / "t.tfrecord", map(example, rows))
+    for values in ({"columns": "x"}, {"drop_columns": "im*"}):
+        dataset = load(Path(build(settings(place, "w", **values))["dataset"]))
+        assert [column["name"] for column in dataset.table["columns"]] == ["label", "x"]

@@ -733,3 +733,23 @@ def test_two_devices_share_a_batch_of_rows(classes: Path):
     """The test needs a separate process: TensorFlow can split a processor only before it uses it."""
     root = Path(__file__).resolve().parents[2]
     subprocess.run([sys.executable, "-c", TWO_DEVICES, str(classes)], cwd=root, check=True, timeout=300)
+
+
+@pytest.mark.core
+def test_only_the_columns_of_the_model_are_read_of_new_rows(classifier: Run, tmp_path: Path):
+    """A file with a column of a type that Tenfold does not read was refused, though the model does not take it."""
+    names = [column.name for column in COLUMNS if column.role == "feature"]
+    table = pa.Table.from_pylist([{name: row[name] for name in names} for row in rows_of(3, 30)])
+    table = table.set_column(names.index("since"), "since", table.column("since").cast(pa.timestamp("us")))
+    parquet.write_table(table, tmp_path / "own.parquet")
+    maps = pa.array([[("key", 1)]] * 30, pa.map_(pa.string(), pa.int64()))
+    missing = pa.table(
+        {name: pa.nulls(30, kind) for name, kind in zip(table.column_names, table.schema.types, strict=True)}
+    )
+    parquet.write_table(table.add_column(0, "extra", maps), tmp_path / "more.parquet")
+    expected = predict(classifier.folder, [tmp_path / "own.parquet"])
+    answers = predict(classifier.folder, [tmp_path / "more.parquet"])
+    assert [{**each, "file": ""} for each in answers] == [{**each, "file": ""} for each in expected]
+    # A row without any feature gets an answer, too.
+    parquet.write_table(missing.append_column("id", pa.array(range(30))), tmp_path / "empty.parquet")
+    assert len(predict(classifier.folder, [tmp_path / "empty.parquet"])) == 30

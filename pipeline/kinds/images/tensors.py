@@ -59,13 +59,15 @@ class ImageTensors(TensorKind):
     def features(self, options: BatchOptions, dataset: Dataset, served: tf.Tensor) -> tf.Tensor:
         shape = (options.image_size, options.image_size, 3)
 
-        def image(content: tf.Tensor) -> tf.Tensor:
-            return decode_file(content, options.crop, options.image_size)
+        def image(file: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            content, position = file
+            return decode_file(content, position, options.crop, options.image_size)
 
         # On a GPU, each of the small operations would wait for a copy.
         with tf.device("CPU:0"):
             # One by one, because the files of a request have different sizes.
-            return tf.map_fn(image, served, fn_output_signature=tf.TensorSpec(shape, tf.uint8))
+            files = (served, tf.range(tf.size(served)))
+            return tf.map_fn(image, files, fn_output_signature=tf.TensorSpec(shape, tf.uint8))
 
     def about(self, options: BatchOptions, dataset: Dataset) -> dict[str, Any]:
         """Return size and crop of the images."""

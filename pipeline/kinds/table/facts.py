@@ -7,6 +7,7 @@ whatever the order of the rows and the engine.
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,8 @@ def table_facts(schema: Schema, order: Order) -> dict[str, Any]:
     preprocessing = {column.name: _preprocessing(column, numbers, texts, order) for column in schema.prepared}
     if schema.label.name in preprocessing and schema.label.type == "float":
         _warn_of_steps(schema.label, preprocessing[schema.label.name])
-    return {**schema.to_json(), "preprocessing": preprocessing}
+    # The columns that were left out are in `quality`.
+    return {**replace(schema, left_out={}).to_json(), "preprocessing": preprocessing}
 
 
 def _warn_of_steps(label: Column, facts: Mapping[str, Any]) -> None:
@@ -159,5 +161,5 @@ def split_unit(schema: Schema) -> str:
 
 
 def table_quality(schema: Schema, order: Order) -> dict[str, Any]:
-    """Return how many values decide the split, and what they make of its shares."""
-    return {"split_values": split_facts(schema, order)}
+    """Return how many values decide the split, what they make of its shares, and which columns were left out."""
+    return {"split_values": split_facts(schema, order), "columns_left_out": dict(schema.left_out)}

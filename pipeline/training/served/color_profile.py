@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline.images.profiles import TOLERANCE, known_colors
-from pipeline.training.served.file_bytes import first, numbers, part, refuse_unless, seldom
+from pipeline.training.served.file_bytes import RefuseUnless, first, numbers, part, seldom
 
 _COLORANTS = ((0.43607, 0.38515, 0.14307), (0.22249, 0.71687, 0.06061), (0.01392, 0.09708, 0.71410))
 """The colorants of sRGB, adapted to D50: a row for each of X, Y and Z."""
@@ -23,7 +23,7 @@ _NEEDS_TABLES = "an image has a color profile of tables, such as one for CMYK, w
 _CONVERT = "convert the image to sRGB"
 
 
-def to_srgb(image: tf.Tensor, profile: tf.Tensor, channels: tf.Tensor) -> tf.Tensor:
+def to_srgb(image: tf.Tensor, profile: tf.Tensor, channels: tf.Tensor, refuse_unless: RefuseUnless) -> tf.Tensor:
     """Return an image (uint8, height x width x 3) in sRGB.
 
     If the profile counts as sRGB, is broken, or does not fit the image, the levels stay as they are.
@@ -32,11 +32,16 @@ def to_srgb(image: tf.Tensor, profile: tf.Tensor, channels: tf.Tensor) -> tf.Ten
         image: Gray and CMYK are already stored as red, green and blue.
         profile: The ICC profile, a scalar string; empty if there is none.
         channels: Channels of the file: 1 for gray, 3 for colors, 4 for CMYK.
+        refuse_unless: Refuses the file.
     """
-    return tf.cond(tf.strings.length(profile) > 0, seldom(lambda: _converted(image, profile, channels)), lambda: image)
+    return tf.cond(
+        tf.strings.length(profile) > 0,
+        seldom(lambda: _converted(image, profile, channels, refuse_unless)),
+        lambda: image,
+    )
 
 
-def _converted(image: tf.Tensor, profile: tf.Tensor, channels: tf.Tensor) -> tf.Tensor:
+def _converted(image: tf.Tensor, profile: tf.Tensor, channels: tf.Tensor, refuse_unless: RefuseUnless) -> tf.Tensor:
     space, connection = part(profile, 16, 4), part(profile, 20, 4)
     count = tf.clip_by_value(numbers(profile, 128, tf.int32, 1)[0], 0, (tf.strings.length(profile) - 132) // 12)
     # Name, offset and size of each tag.

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 ALL = 2**31 - 1
 """As the length of a part: everything up to the end."""
+_POSITION = "position in the request, from 0:"
 
 
 def part(content: tf.Tensor, start: tf.Tensor | int, length: tf.Tensor | int) -> tf.Tensor:
@@ -26,10 +27,17 @@ def first(found: tf.Tensor, otherwise: Any = "") -> tf.Tensor:
     return tf.concat([found, [otherwise]], 0)[0]
 
 
-def refuse_unless(condition: tf.Tensor, why: str, content: tf.Tensor) -> tf.Tensor:
-    """Return `content`. If the condition is false, the call of the model fails with InvalidArgumentError and `why`."""
+RefuseUnless = Callable[[tf.Tensor, str, tf.Tensor], tf.Tensor]
+"""`refuse_unless` for the file at a known position."""
+
+
+def refuse_unless(position: tf.Tensor, condition: tf.Tensor, why: str, content: tf.Tensor) -> tf.Tensor:
+    """Return `content`. If the condition is false, the call of the model fails with InvalidArgumentError and `why`.
+
+    The error names the position of the file in the request, from 0.
+    """
     # tf.debugging.Assert adds a conditional, which takes as long as ten other operations.
-    with tf.control_dependencies([tf.raw_ops.Assert(condition=condition, data=[why])]):
+    with tf.control_dependencies([tf.raw_ops.Assert(condition=condition, data=[why, _POSITION, position])]):
         return tf.identity(content)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from pipeline.images.header import ICC_MARK, PNG_MAGIC
-from pipeline.training.served.file_bytes import ALL, first, numbers, part, refuse_unless, seldom
+from pipeline.training.served.file_bytes import ALL, RefuseUnless, first, numbers, part, seldom
 
 # The first 16 bits of markers as signed numbers, and the least of 32 bits that begin with a fill byte and 0xff.
 _SCAN, _END, _FILL = 0xFFDA - 0x10000, 0xFFD9 - 0x10000, -0x10000
@@ -58,7 +58,7 @@ class FileHeader(NamedTuple):
     """The ICC profile; empty if there is none."""
 
 
-def read_jpeg(content: tf.Tensor) -> FileHeader:
+def read_jpeg(content: tf.Tensor, refuse_unless: RefuseUnless) -> FileHeader:
     """Return the header of a JPEG."""
     segments = _segments(content)
     offset, code, size, start = tf.unstack(segments, axis=1)
@@ -96,7 +96,7 @@ def read_jpeg(content: tf.Tensor) -> FileHeader:
     )
 
 
-def read_png(content: tf.Tensor) -> FileHeader:
+def read_png(content: tf.Tensor, refuse_unless: RefuseUnless) -> FileHeader:
     """Return the header of a PNG."""
     chunks = _chunks(content)
     kind, data = tf.strings.substr(chunks, 0, 4), tf.strings.substr(chunks, 4, ALL)

@@ -5,14 +5,17 @@ turns the image upright, puts transparency on white, reads CMYK, and converts co
 cannot read in the same way is refused.
 """
 
+from functools import partial
+
 import tensorflow as tf
 
 from pipeline.images.header import PNG_MAGIC
 from pipeline.input.autograph import without_autograph
 from pipeline.input.decode import Stored, center_crop, crop_of, decode_jpeg_crop, resampled
 from pipeline.input.options import CropMode
+from pipeline.training.served import file_bytes
 from pipeline.training.served.color_profile import to_srgb
-from pipeline.training.served.file_bytes import part, refuse_unless, seldom
+from pipeline.training.served.file_bytes import RefuseUnless, part, seldom
 from pipeline.training.served.file_header import FileHeader, read_jpeg, read_png
 
 _MIRRORED_DOWN, _MIRRORED_ACROSS, _FIRST_ON_ITS_SIDE = (3, 4, 6, 7), (2, 3, 7, 8), 5
@@ -21,14 +24,22 @@ _NEITHER = "an image is neither a JPEG nor a PNG, which this model takes: conver
 
 
 @without_autograph
-def decode_file(content: tf.Tensor, mode: CropMode, image_size: int) -> tf.Tensor:
+def decode_file(content: tf.Tensor, position: tf.Tensor, mode: CropMode, image_size: int) -> tf.Tensor:
     """Return the image for an evaluation, uint8 of (image_size, image_size, 3), from a file, a scalar string.
 
-    In a graph, running it raises InvalidArgumentError, which says what to do, for a file that it refuses.
+    In a graph, running it raises InvalidArgumentError for a file that it refuses. The error says what to do, and names
+    the position of the file in the request, from 0.
     """
+    refuse_unless: RefuseUnless = partial(file_bytes.refuse_unless, position)
     is_jpeg, is_png = tf.io.is_jpeg(content), part(content, 0, len(PNG_MAGIC)) == PNG_MAGIC
     content = refuse_unless(is_jpeg | is_png, _NEITHER, content)
-    header = FileHeader(*tf.cond(is_jpeg, lambda: tuple(read_jpeg(content)), seldom(lambda: tuple(read_png(content)))))
+    header = FileHeader(
+        *tf.cond(
+            is_jpeg,
+            lambda: tuple(read_jpeg(content, refuse_unless)),
+            seldom(lambda: tuple(read_png(content, refuse_unless))),
+        )
+    )
     size = tf.constant([image_size] * 2)
     crop = _stored_crop(header, mode, image_size)
     image = tf.cond(
@@ -37,7 +48,7 @@ def decode_file(content: tf.Tensor, mode: CropMode, image_size: int) -> tf.Tenso
         seldom(lambda: crop_of(_png_pixels(header), crop)),
     )
     # Before the image is resampled: a mean of levels of another curve is up to 50 of 255 apart.
-    in_srgb = to_srgb(image, header.profile, header.channels)
+    in_srgb = to_srgb(image, header.profile, header.channels, refuse_unless)
     upright = _turned(resampled(in_srgb, size), header.orientation)
     return tf.ensure_shape(upright, [image_size, image_size, 3])
 

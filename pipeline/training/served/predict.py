@@ -22,7 +22,7 @@ from pipeline.system.wording import first_of
 from pipeline.tables.convert import converted
 from pipeline.tables.files import table_files
 from pipeline.tables.schema import Column, Schema
-from pipeline.tables.source import read_table
+from pipeline.tables.source import read_columns
 from pipeline.training.served.exported import loaded
 
 MAX_LIKELY_LABELS = 3
@@ -90,7 +90,8 @@ def predict_rows(
         [Column(each["name"], each["type"], each["is_list"]) for each in about["columns"]], 0, about["task"]
     )
     first = 2  # The number of the first row of a batch. The header is row 1.
-    for batch, unreadable, _ in read_table(table_files(file), place=file):
+    for raw in read_columns(table_files(file), schema.by_name, file):
+        batch, unreadable = raw.batch, raw.rejected
         if missing := [column.name for column in schema.columns if column.name not in batch.schema.names]:
             raise SourceError(
                 f"{file} lacks {len(missing)} of the {len(schema.columns)} columns that the model takes: add "

@@ -15,6 +15,7 @@ from typing import Any
 import google_crc32c
 import pytest
 
+from pipeline.config.allowed import ALL, EVERYTHING
 from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import load, sample_images
 from pipeline.evaluation.metrics import evaluation_of, save
@@ -103,7 +104,8 @@ def log_results(run: Run, **environment: str) -> str:
         logging.basicConfig(level="INFO")
         log_results(load_run(Path(sys.argv[1])))
     """
-    known = {"PATH": "/usr/bin:/bin", "HOME": str(run.folder.parent), "PYTHONPATH": str(ROOT)}
+    allowed = dict.fromkeys(ALL, EVERYTHING)
+    known = {"PATH": "/usr/bin:/bin", "HOME": str(run.folder.parent), "PYTHONPATH": str(ROOT), **allowed}
     command = [sys.executable, "-c", script, str(run.folder)]
     done = subprocess.run(
         command, env=known | environment, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True

@@ -174,7 +174,8 @@ def served_by(crop: CropMode, side: int) -> Files:
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def decoded(files: tf.Tensor) -> tf.Tensor:
-        return tf.map_fn(lambda each: decode_file(each, crop, side), files, fn_output_signature=tf.uint8)
+        numbered = (files, tf.range(tf.size(files)))
+        return tf.map_fn(lambda file: decode_file(*file, crop, side), numbered, fn_output_signature=tf.uint8)
 
     return lambda files: decoded(tf.constant(files, tf.string)).numpy().astype(np.int16)
 
@@ -217,9 +218,9 @@ def test_colors_are_converted_before_pixels_are_averaged():
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_a_file_that_would_be_another_image_is_refused_and_told_what_to_do(served: Files, kind: str):
+def test_a_file_that_would_be_another_image_is_refused_by_its_position_and_told_what_to_do(served: Files, kind: str):
     file, why = REFUSED[kind]
-    with pytest.raises(tf.errors.InvalidArgumentError, match=why):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"{why}.*position in the request, from 0:\] \[1\]"):
         served([JPEG, file])
 
 

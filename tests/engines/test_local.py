@@ -1,0 +1,68 @@
+"""The processes of this machine: how many there are, how many threads they have, and what follows a kill."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pipeline.engines import local
+from pipeline.engines.local import processes_for
+from tests.engines.calls import HERE, PLACES, Call
+from tests.engines.cases import COUNT
+from tests.simulated_cores import SimulatedCores
+
+PROCESSES = {
+    # cores, free bytes, calls -> processes of 100 bytes
+    "a core each": (2, 10_000, 1000, 2),
+    "few calls": (256, 10_000, 3, 3),
+    "little memory": (256, 1_699, 1000, 16),
+    "no memory": (256, 99, 1000, 1),
+}
+
+
+@pytest.fixture
+def simulate_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def simulate(cores: int) -> None:
+        for name, value in SimulatedCores(tmp_path).environment(cores).items():
+            monkeypatch.setenv(name, value)
+
+    return simulate
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_as_many_processes_as_cores_and_memory_allow(name: str, monkeypatch: pytest.MonkeyPatch):
+    cores, free, calls, processes = PROCESSES[name]
+    monkeypatch.setattr(local, "usable_cores", lambda: cores)
+    monkeypatch.setattr(local, "available_memory", lambda: free)
+    assert processes_for(calls, 100) == processes
+
+
+def test_a_process_has_few_threads_on_any_number_of_cores(
+    simulate_cores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    simulate_cores(256)
+    threads = Call(HERE, "count_threads", tmp_path, places=2).written.values()
+    # The process itself, and threads of Arrow: one each that computes, reads, writes and frees memory.
+    assert [each for each in threads if int(each) > 5] == []
+
+
+def test_after_a_kill_half_as_many_processes_go_on(simulate_cores, tmp_path: Path):
+    simulate_cores(4)
+    call = Call(HERE, "be_killed_first", tmp_path)
+    assert call.is_complete()
+    [(now, before)] = re.findall(r"was killed, .* going on with (\d+) process(?:es)? instead of (\d+)", call.stderr)
+    assert int(now) == int(before) // 2
+
+
+def test_a_task_that_kills_a_single_process_is_an_error_that_names_it(simulate_cores, tmp_path: Path):
+    simulate_cores(4)
+    call = Call(HERE, "be_killed_always", tmp_path)
+    assert call.kind == "EngineError"
+    assert re.match(
+        r"worker processes for .*/00000\.txt, one at a time, were killed 3 times in a row\. Perhaps memory ran out: .* "
+        r"Then run the same command to continue",
+        call.message,
+    )
+    assert "going on with 1 process instead of" in call.stderr
+    assert call.count < COUNT * PLACES
