@@ -25,6 +25,7 @@ from typing import IO, Any, NamedTuple
 import google_crc32c
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyarrow import compute
 
 from pipeline import storage
@@ -46,7 +47,7 @@ FORMAT = 1
 """Increase this if the files of an index change. Containers are then read again."""
 THREADS = 4
 """This many containers are read at the same time."""
-_BATCH = 16_384
+_BATCH = 4096
 """At most this many rows are Python objects at the same time."""
 _NUMBER = re.compile(r"-\d+(-of-\d+)?(-[0-9a-f]+)?$")
 """The number at the end of the name of one of many containers."""
@@ -69,9 +70,11 @@ class _Row(NamedTuple):
     """A row of the index of a container."""
 
     name: bytes
-    """The path of the image in the container; `numbered` if it has none. For what is skipped, the key."""
-    numbered: bytes
-    """The key of the image if other images have the same name."""
+    """The path of the image in the container; a number if it has none. For what is skipped, the key."""
+    number: int = 0
+    """The number of the image in the container, which is in its key if other images have the same name."""
+    suffix: str = ""
+    """The suffix of such a key."""
     labels: Sequence[str] = ()
     split: str = ""
     group: str = ""
@@ -86,7 +89,8 @@ class _Row(NamedTuple):
 _ROWS = pa.schema(
     {
         "name": pa.large_binary(),
-        "numbered": pa.large_binary(),
+        "number": pa.int64(),
+        "suffix": pa.string(),
         "labels": pa.list_(pa.string()),
         "split": pa.string(),
         "group": pa.string(),
@@ -336,7 +340,7 @@ def _read(container: Container, file: Path, files: _Files, options: SourceOption
                     description.classes = list(item.names)
                 elif isinstance(item, Skipped):
                     key = bytes_of(f"{container.key}/{item.key}")
-                    yield _Row(key, key, reason=item.reason)
+                    yield _Row(key, reason=item.reason)
                 else:
                     row = _row(item, container.key, number, copies)
                     number += 1
@@ -363,11 +367,11 @@ def _batches(rows: Iterable[_Row]) -> Iterator[pa.RecordBatch]:
 def _row(image: ContainedImage, container: str, number: int, copies: "_Copies") -> _Row:
     content, name = image.content, image.name and posixpath.normpath(image.name).lstrip("/")
     suffix = suffix_of(name) or next((end for magic, end in _MAGIC if (content or b"").startswith(magic)), "")
-    numbered = bytes_of(f"{container}/{number:08d}{suffix}")
     is_copy = content is not None and image.offset is None
     return _Row(
-        name=bytes_of(name) or numbered,
-        numbered=numbered,
+        name=bytes_of(name or _numbered(container, number, suffix)),
+        number=number,
+        suffix=suffix,
         labels=image.labels,
         split=image.split,
         group=image.group,
@@ -376,6 +380,10 @@ def _row(image: ContainedImage, container: str, number: int, copies: "_Copies") 
         crc32c=0 if content is None else google_crc32c.value(content),
         is_copy=is_copy,
     )
+
+
+def _numbered(container: str, number: int, suffix: str) -> str:
+    return f"{container}/{number:08d}{suffix}"
 
 
 class _Copies:
@@ -418,11 +426,12 @@ def _write_source_index(
         has_splits = are_splits([name for name in below if name], below.__getitem__, containers[0].place.parent)
     with ExitStack() as stack:
         tables = [_mapped(each["arrow"], stack) for each in files]
-        beside = [_Row(bytes_of(key), bytes_of(key), reason=reason) for key, reason in others]
+        beside = [_Row(bytes_of(key), reason=reason) for key, reason in others]
         tables.append(pa.Table.from_batches(_batches(beside), _ROWS))
         numbers = np.repeat(np.arange(len(tables), dtype=np.int32), [len(table) for table in tables])
         table = pa.concat_tables(tables).combine_chunks()
-        table = _with_keys(table.append_column("container", pa.array(numbers)), len(prefix.encode()))
+        del tables
+        table = _with_keys(table.append_column("container", pa.array(numbers)), len(prefix.encode()), containers)
         order = compute.sort_indices(table["key"])
         with storage.write_whole(place, synced=True) as file, pa.ipc.new_file(file, table.schema) as writer:
             for start in range(0, len(order), _BATCH):
@@ -454,21 +463,31 @@ def _common_folder(folders: Iterable[str]) -> str:
     return prefix
 
 
-def _with_keys(table: pa.Table, prefix_bytes: int) -> pa.Table:
+def _with_keys(table: pa.Table, prefix_bytes: int, containers: Sequence[Container]) -> pa.Table:
     """Return the rows with their keys: the name without its first bytes, or the number if the name is not unique."""
     names, is_image = table["name"], compute.equal(table["reason"], "")
     if prefix_bytes:
         shorter = compute.binary_replace_slice(names, 0, prefix_bytes, b"")
         names = compute.if_else(is_image, shorter, names)
         table = table.set_column(table.column_names.index("name"), "name", names)
-    order = compute.sort_indices(names)
-    in_order = names.take(order)
-    equals_next = compute.equal(in_order.slice(1), in_order.slice(0, max(0, len(in_order) - 1))).to_numpy()
+    repeated = _repeated(names)
+    if repeated.any():
+        rows = table.select(["container", "number", "suffix"]).filter(pa.array(repeated))
+        fields = zip(*(column.to_pylist() for column in rows.columns), strict=True)
+        keys = [bytes_of(_numbered(containers[place].key, *others)) for place, *others in fields]
+        names = compute.replace_with_mask(names.combine_chunks(), pa.array(repeated), pa.array(keys, pa.large_binary()))
+    return table.append_column("key", names)
+
+
+def _repeated(names: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Return for each name whether there is another equal one."""
+    order = compute.sort_indices(names).to_numpy()
+    in_order = names.take(pa.array(order))
+    equals_next = compute.equal(in_order.slice(1), in_order.slice(0, max(0, len(names) - 1)))
     repeated = np.zeros(len(names), bool)
-    repeated[order.to_numpy()[1:][equals_next]] = True
-    repeated[order.to_numpy()[:-1][equals_next]] = True
-    keys = compute.if_else(pa.array(repeated), table["numbered"], names) if repeated.any() else names
-    return table.append_column("key", keys)
+    for rows in (order[1:], order[:-1]):
+        repeated[rows[equals_next.to_numpy()]] = True
+    return repeated
 
 
 def _classes(containers: Sequence[Container], described: Sequence[_Description]) -> list[str] | None:
