@@ -130,8 +130,8 @@ class _SettingsBeforeGate(BaseModel):
         title="Source",
         examples=["/data/flowers", "gs://bucket/photos/{date}"],
         description="Folder of raw images, local or gs://bucket/prefix, with one sub-folder for each class, with or "
-        "without train/, validation/ and test/ above them; or a list of images (CSV, JSON lines, Parquet), or the "
-        "folder of Stanford Cars or ImageNet. For a table: a file of CSV, JSON lines, Parquet, Arrow or TFRecord, or a "
+        "without train/, validation/ and test/ above them; or a list of images (CSV, JSON lines, Parquet), or "
+        "zip, tar, Parquet or TFRecord files with the images in them, or the folder of Stanford Cars or ImageNet. For a table: a file of CSV, JSON lines, Parquet, Arrow or TFRecord, or a "
         "folder of such files. "
         "{date}, {year}, {month}, {day}, {hour} and {minute} are replaced by the data date of the run. "
         "If it is empty in the Airflow of `make up`, drawn sample images are used.",

@@ -131,7 +131,8 @@ def require_images(listing: Listing, source_uri: str, root: str) -> None:
             others += f": {suffix_counts(suffixes)}"
         raise SourceError(
             f"no images under source_uri {source_uri!r} ({others or 'it is empty'}): it must have one sub-folder for "
-            "each class, with JPEG or PNG files, or be a list of images"
+            "each class, with JPEG or PNG files, be a list of images, or hold images in zip, tar, Parquet "
+            "or TFRecord files"
         )
     if listing.missing == listing.listed:
         raise SourceError(
