@@ -100,7 +100,7 @@ lock: ## compile the lock files from pyproject.toml (needs uv)
 	$(LOCK) -c requirements.txt benchmarks/environments/storage.in -o benchmarks/environments/storage.txt
 	for name in peers dali spdl litdata ray ffcv img2dataset; do \
 		$(LOCK) benchmarks/environments/$$name.in -o benchmarks/environments/$$name.txt || exit 1; done
-	$(LOCK) -c requirements.txt pyproject.toml tests/readers.in -o $(READERS)
+	$(LOCK) -c requirements.txt --extra heic pyproject.toml tests/readers.in -o $(READERS)
 
 ENGINES := requirements-engines.txt
 # Airflow's side of Spark, in a folder of its own, because Airflow itself is in .venv.
@@ -116,7 +116,7 @@ env-engines: env .engines/airflow/installed ## create .engines with Spark and Be
 	touch $@
 
 READERS := tests/requirements-readers.txt
-env-readers: env .readers/installed ## create .readers with DALI and Grain, which read our shards in tests (1.4 GB)
+env-readers: env .readers/installed ## create .readers with DALI, Grain and pillow-heif, for tests (1.4 GB)
 
 .readers/installed: $(READERS)
 	$(call make-peers,.readers,$(READERS))

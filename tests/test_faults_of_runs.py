@@ -27,7 +27,7 @@ from pipeline.config.preflight import preflight
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load, require_shards
 from pipeline.dataset.verify import verify
-from pipeline.errors import ConflictError, DatasetError, SourceError, StorageError
+from pipeline.errors import ConflictError, DatasetError, FileSystemError, SourceError, StorageError
 from pipeline.plan.plan import load_plan
 from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
@@ -120,7 +120,7 @@ def test_a_run_after_an_outage_writes_only_the_missing_shards(
         build_in_stages(settings_of())
     assert outage.fired  # Once, if a busy machine needs longer than the deadline for one request.
     plan_path = next(iter((place_of(WORKSPACE) / "work" / settings_of().dataset_name).glob("*/plan.json")))
-    with pytest.raises(DatasetError, match=r"train-00002-of-00004\.tfrecord was not written"):
+    with pytest.raises(FileSystemError, match=r"train-00002-of-00004\.tfrecord was not written"):
         commit(plan_path, settings_of())
     assert commits(gcs) == []
     written = [name for name in below(gcs, "work/datasets/") if name.endswith("tfrecord")]
@@ -265,10 +265,10 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from pipeline import storage
-cache = Path(sys.argv[1]) / "raw" / "00" / ("0" * 32)
-with storage.write_whole(cache) as copy, storage.temporary_for(storage.place_of("gs://bucket/rows")) as rows:
-    copy.write(b"half")
-    copy.flush()
+from pipeline.snapshot.raw_reader import unfinished_copies
+places = unfinished_copies(Path(sys.argv[1]) / "raw") / ("0" * 32), storage.place_of("gs://bucket/rows")
+with storage.temporary_for(places[0]) as copy, storage.temporary_for(places[1]) as rows:
+    copy.write_bytes(b"half")
     rows.write_bytes(b"half")
     os.kill(os.getpid(), signal.SIGKILL)
 """

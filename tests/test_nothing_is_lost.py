@@ -19,6 +19,7 @@ from pipeline.dataset.manifest import load
 from pipeline.errors import BadInput, FileSystemError, GateError, SourceError
 from pipeline.gate.notices import notices
 from pipeline.snapshot import raw_example as raw
+from pipeline.snapshot.part import rows_of
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.sources import Found, Listed, Skipped, SourceOptions, folder
 from pipeline.stages.build import build
@@ -28,6 +29,10 @@ from tests.published import changed
 from tests.snapshots import take_snapshot
 
 ROOT = Path(__file__).parents[1]
+
+
+OF_CHECKSUM_0 = b"\xab\x9b\xe0\x9b"
+"""The CRC32C of these bytes is 0."""
 
 
 @pytest.fixture(autouse=True)
@@ -52,8 +57,17 @@ def test_a_jpeg_with_any_suffix_is_accepted(settings: Settings, suffix: str):
     assert rejected(settings) == {}
 
 
-@pytest.mark.parametrize("suffix", [".heic", ".JXL", ".jp2", ".svg", ".cr2", ".nef", ".dng"])
-def test_an_unsupported_image_format_is_rejected_by_its_suffix(settings: Settings, suffix: str):
+@pytest.mark.parametrize("suffix", [".heic", ".JXL", ".jp2", ".tga", ".svg", ".cr2", ".nef", ".dng"])
+def test_content_decides_and_not_the_suffix(settings: Settings, suffix: str):
+    (Path(settings.source_uri) / "cats" / f"photo{suffix}").write_bytes(jpeg(77))
+    folder = Path(build(settings)["dataset"])
+    dataset = load(folder)
+    assert (dataset.rejected["count"], sum(split.examples for split in dataset.splits.values())) == (0, 25)
+    assert dataset.quality["misnamed"] == 1
+
+
+@pytest.mark.parametrize("suffix", [".JXL", ".jp2", ".tga", ".svg", ".cr2", ".nef", ".dng"])
+def test_content_without_a_known_format_is_rejected_by_its_suffix(settings: Settings, suffix: str):
     (Path(settings.source_uri) / "cats" / f"photo{suffix}").write_bytes(b"anything")
     reason = f"{suffix.lower()} images are not supported"
     assert rejected(settings) == {f"cats/photo{suffix}": (reason, "convert it to JPEG or PNG")}
@@ -61,32 +75,34 @@ def test_an_unsupported_image_format_is_rejected_by_its_suffix(settings: Setting
         build(changed(settings, max_rejected_fraction=0))
 
 
-def test_unsupported_files_of_equal_size_form_no_group(settings: Settings):
-    """They have no CRC32C. If they formed one group, all of them would be in the same split."""
+@pytest.mark.parametrize("megabytes", [256, 0.01], ids=["empty", "too large"])
+def test_files_without_content_to_compare_form_no_group(settings: Settings, megabytes: float):
+    """Empty files, or files that are not read. If they formed one group, all of them would be in the same split."""
     for number in range(30):
-        (Path(settings.source_uri) / "cats" / f"{number}.heic").write_bytes(b"same size" + bytes([number]))
-    [part] = load_snapshot(take_snapshot(settings)).parts
+        (Path(settings.source_uri) / "cats" / f"x{number}.jpg").write_bytes(bytes(0 if megabytes == 256 else 20_000))
+    [part] = load_snapshot(take_snapshot(changed(settings, max_file_megabytes=megabytes))).parts
     assert len(set(part.columns()["group"].tolist())) == 54
 
 
+def test_a_checksum_of_0_is_that_of_a_file(settings: Settings):
+    """If 0 counted as no checksum, the copy of a file could be in another split."""
+    for name in ("cats/zero.jpg", "dogs/zero.jpg"):
+        (Path(settings.source_uri) / name).write_bytes(OF_CHECKSUM_0)
+    snapshot = load_snapshot(take_snapshot(settings))
+    assert [row.crc32c for row in rows_of(snapshot.parts) if row.key.endswith("zero.jpg")] == [0, 0]
+    assert len(set(snapshot.parts[0].columns()["group"].tolist())) == 25
+    reason = f"not an image: it starts with {OF_CHECKSUM_0!r}"
+    assert {why for why, _ in rejected(settings).values()} == {reason}
+
+
 def test_a_source_with_only_unsupported_images_is_refused_with_the_reason(make_images: MakeImages, settings: Settings):
-    for path in Path(settings.source_uri).rglob("*.jpg"):
-        path.rename(path.with_suffix(".heic"))
+    for number, path in enumerate(Path(settings.source_uri).rglob("*.jpg")):
+        path.rename(path.with_suffix(".jxl")).write_bytes(b"\xff\x0a" + bytes(number))
     with pytest.raises(
         SourceError,
-        match=r"24 of 24 images were rejected, 24 of them because '\.heic images are not supported'; repair",
+        match=r"24 of 24 images were rejected, 24 of them because 'JPEG XL is not supported'; repair",
     ):
         build(settings)
-
-
-def test_an_unsupported_image_is_never_read(settings: Settings, monkeypatch: pytest.MonkeyPatch):
-    (Path(settings.source_uri) / "cats" / "photo.heic").write_bytes(b"anything")
-    read: list[str] = []
-    whole = raw._read
-    monkeypatch.setattr(raw, "_read", lambda path, size: read.append(path) or whole(path, size))
-    build(settings)
-    assert len(read) == 48  # once for the listing, once for the shard
-    assert not [path for path in read if path.endswith(".heic")]
 
 
 def test_skipped_files_are_listed_and_counted_by_suffix(settings: Settings):

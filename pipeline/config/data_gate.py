@@ -122,8 +122,8 @@ def _imbalance(quality: Mapping[str, Any], threshold: float) -> str:
     times = f"{counts[largest] / counts[smallest]:.3g} times" if counts[smallest] else "against"
     return (
         f"class {largest!r} has {counts[largest]} training {quality['unit']}s, {times} the {counts[smallest]} of "
-        f"{smallest!r}, more than max_imbalance={threshold:g}: add {quality['unit']}s to the small classes, or leave "
-        "them out"
+        f"{smallest!r}, more than max_imbalance={threshold:g}: add {quality['unit']}s to the small classes, or "
+        "remove these classes"
     )
 
 

@@ -67,7 +67,7 @@ PlaceText = Annotated[str, Field(max_length=4096)]
 
 Text = Annotated[str, Field(max_length=1000)]
 
-Names = Annotated[str, Field(max_length=100_000)]
+NamesText = Annotated[str, Field(max_length=100_000)]
 """Names of columns. A table may have thousands."""
 
 MAX_SHOWN = 200
@@ -131,8 +131,8 @@ class _SettingsBeforeGate(BaseModel):
         examples=["/data/flowers", "gs://bucket/photos/{date}"],
         description="Folder of raw images, local or gs://bucket/prefix, with one sub-folder for each class, with or "
         "without train/, validation/ and test/ above them; or a list of images (CSV, JSON lines, Parquet), or "
-        "zip, tar, Parquet or TFRecord files with the images in them, or the folder of Stanford Cars or ImageNet. For a table: a file of CSV, JSON lines, Parquet, Arrow or TFRecord, or a "
-        "folder of such files. "
+        "zip, tar, Parquet or TFRecord files with the images in them, or the folder of Stanford Cars or ImageNet. "
+        "For a table: a file of CSV, JSON lines, Parquet, Arrow or TFRecord, or a folder of such files. "
         "{date}, {year}, {month}, {day}, {hour} and {minute} are replaced by the data date of the run. "
         "If it is empty in the Airflow of `make up`, drawn sample images are used.",
     )
@@ -258,7 +258,7 @@ class _SettingsBeforeGate(BaseModel):
         "the row decides.",
     )
 
-    columns: Annotated[Names, Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE), SOURCE] = Field(
+    columns: Annotated[NamesText, Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE), SOURCE] = Field(
         "",
         title="Columns",
         examples=["age,income,geo.*"],
@@ -267,7 +267,7 @@ class _SettingsBeforeGate(BaseModel):
         "label, are always read. Empty: all columns.",
     )
 
-    drop_columns: Annotated[Names, Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE), SOURCE] = Field(
+    drop_columns: Annotated[NamesText, Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE), SOURCE] = Field(
         "",
         title="Columns to leave out",
         examples=["internal_*,comment"],

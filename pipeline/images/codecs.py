@@ -5,6 +5,8 @@ from importlib.metadata import version
 
 from PIL import features
 
+from pipeline.images import heif
+
 _LIBRARIES = ("libjpeg_turbo", "zlib", "zlib_ng", "libtiff", "webp", "avif", "littlecms2")
 """Libraries of Pillow that decide which images are rejected, or which bytes a converted image gets.
 
@@ -20,9 +22,10 @@ def codec_versions(*, gzip: bool, perceptual_hash: bool) -> dict[str, str]:
     """
     versions = {"simplejpeg": version("simplejpeg"), "pillow": features.version("pil")}
     versions |= {name: features.version(name) for name in _LIBRARIES}
+    versions[heif.PACKAGE] = heif.installed_version()
     if gzip:
         versions["zlib of python"] = zlib.ZLIB_RUNTIME_VERSION
     if perceptual_hash:
         versions["imagehash"] = version("imagehash")
-    # The Pillow of a distribution may lack some of the libraries.
+    # The Pillow of a distribution may lack some of the libraries, and HEIC needs a package of its own.
     return {name: number for name, number in versions.items() if number}

@@ -18,15 +18,15 @@ from typing import Literal, NamedTuple
 
 from PIL import ExifTags, Image, UnidentifiedImageError
 
-from pipeline.images import appearance, coding, jpeg_decoder, prepare
+from pipeline.images import appearance, coding, heif, jpeg_decoder, prepare, tiff
 from pipeline.images.header import JPEG_END, Header, before_scan, read_header, without_profile
-from pipeline.images.pillow_internals import icc_profile, tiff_tags, without_pixel_limit
+from pipeline.images.pillow_internals import icc_profile, read_white_is_zero, without_pixel_limit
 from pipeline.images.prepare import Crop, Form, ProfileUse
 from pipeline.images.profiles import UNREADABLE
 from pipeline.images.rejection import Rejection
 from pipeline.images.wellformed import has_sound_pixels, is_whole_jpeg, is_whole_png
 from pipeline.sources import Box
-from pipeline.sources.suffixes import READ_SUFFIXES
+from pipeline.sources.suffixes import OTHER_SUFFIXES, READ_SUFFIXES
 
 READABLE = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF")
 MAX_REMEMBERED = 4096
@@ -43,8 +43,8 @@ _UPRIGHT = {
 """The operation that turns an image upright, by its EXIF orientation."""
 _ON_ITS_SIDE = (5, 6, 7, 8)
 """These EXIF orientations swap width and height."""
-_SAMPLE_FORMAT, _SIGNED = 339, 2
-"""This tag of a TIFF has this value for signed samples."""
+_TURNED_BY_DECODER = ("TIFF", "HEIF")
+"""Pillow and libheif turn images of these formats upright while they decode them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,11 @@ class _Unusable(Exception):
     """The image cannot be used. The arguments are the reason and the advice of its Rejection."""
 
 
-def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> UsableImage | Rejection:
+def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = (), key: str = "") -> UsableImage | Rejection:
     """Return what the record should hold of an image, or why it holds nothing.
+
+    The content decides what a file is. The suffix of `key` only tells camera raw from TIFF, and names a format that is
+    not read.
 
     `boxes` are in pixels of the upright image. With `crop_to_box`, the image is cropped to the first box. An image that
     is shrunk or cropped becomes a JPEG of quality 95, even if it was a PNG, because the purpose is small files.
@@ -112,13 +115,15 @@ def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> UsableIm
         with (
             warnings.catch_warnings(action="ignore"),
             without_pixel_limit(),
-            Image.open(io.BytesIO(for_pillow), formats=READABLE) as image,
+            _opened(for_pillow) as image,
         ):
+            if rejection := tiff.why_refused(image, key):
+                return rejection
             return _examine_pixels(image, header, encoded, rules, boxes)
     except _Unusable as error:
         return Rejection(*error.args)
     except UnidentifiedImageError:
-        return Rejection(*(coding.why_unreadable(encoded) or (f"not an image: it starts with {encoded[:8]!r}",)))
+        return coding.why_unreadable(encoded, key)
     except MemoryError:  # The task has too little memory, and the image may be fine.
         raise
     except Exception as error:  # noqa: BLE001 - foreign bytes make decoders raise anything; one image must not stop all
@@ -133,7 +138,7 @@ class Examiner:
         self._size_of_header = lru_cache(MAX_REMEMBERED)(self._size_by_header)
         self._last: tuple[bytes, tuple[int, int] | None] = (b"", None)
 
-    def examine(self, encoded: bytes, boxes: Sequence[Box] = ()) -> UsableImage | Rejection:
+    def examine(self, encoded: bytes, boxes: Sequence[Box] = (), key: str = "") -> UsableImage | Rejection:
         """Return the result of `examine`."""
         # Fast path: in most collections, the header alone decides that an image keeps its bytes.
         if not boxes and encoded.endswith(JPEG_END):
@@ -146,7 +151,7 @@ class Examiner:
             if size:
                 height, width = size
                 return UsableImage(encoded, "JPEG", height, width, (), "JPEG", None, None)
-        return examine(encoded, self._rules, boxes)
+        return examine(encoded, self._rules, boxes, key)
 
     def _size_by_header(self, head: bytes) -> tuple[int, int] | None:
         """Return height and width if the header of a JPEG alone decides that its bytes are kept, else None."""
@@ -158,8 +163,17 @@ class Examiner:
 
 def is_misnamed(key: str, source_format: str) -> bool:
     """Whether the suffix of a key belongs to another format than its content. A suffix of no format is right."""
-    suffix, form = key.rpartition(".")[2].lower(), _name(source_format)
-    return READ_SUFFIXES.get(f".{suffix}", form) != form
+    suffix, form = f".{key.rpartition('.')[2].lower()}", _name(source_format)
+    return suffix in OTHER_SUFFIXES or READ_SUFFIXES.get(suffix, form) != form
+
+
+def _opened(encoded: bytes) -> Image.Image:
+    """Open an image by its content. Nothing but its header is read."""
+    if heif.is_heif(encoded) and heif.installed_version():
+        return heif.opened(encoded)
+    if encoded.startswith(tiff.BIG_ENDIAN):
+        read_white_is_zero()
+    return Image.open(io.BytesIO(encoded), formats=READABLE)
 
 
 def _name(form: str | None) -> str:
@@ -196,13 +210,11 @@ def _examine_pixels(
     if image.width * image.height > rules.max_pixels:
         size, limit = f"{image.width} x {image.height} pixels", f"{rules.max_pixels / 1e6:g} megapixels"
         raise _Unusable(f"{size} are above the limit of {limit}", "shrink it, or raise max_megapixels")
-    if _SIGNED in tiff_tags(image).get(_SAMPLE_FORMAT, ()):
-        raise _Unusable("signed samples have no known range", "save it with 8 or 16 unsigned bits")
     if image.mode in ("F", "I"):
         raise _Unusable(f"pixels of 32 bits (mode {image.mode}) have no known range", "save it with 8 or 16 bits")
     checked = _strictly_decoded(image, encoded, rules)
     orientation = _orientation(image, header)
-    # This comes after `_orientation`, because the size of a TIFF is certain only when its pixels are loaded.
+    # This comes after `_orientation`, because the size of some formats is certain only when the pixels are loaded.
     width, height = image.size if orientation not in _ON_ITS_SIDE else image.size[::-1]
     view = _view(width, height, rules, boxes)
     turn = _UPRIGHT.get(orientation)
@@ -238,9 +250,8 @@ def _orientation(image: Image.Image, header: Header | None) -> int:
     """Return the EXIF orientation that is still to be applied."""
     if header is not None and not header.may_be_turned:
         return 1  # Pillow takes longer to read EXIF than to decode a tiny image.
-    if image.format == "TIFF":
-        # Pillow turns a TIFF upright while it decodes it. The size is certain only then.
-        image.load()
+    if image.format in _TURNED_BY_DECODER:
+        image.load()  # The size is certain only then.
         return 1
     orientation: int = image.getexif().get(ExifTags.Base.Orientation, 1)
     return orientation

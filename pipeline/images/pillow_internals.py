@@ -1,4 +1,4 @@
-"""What `pipeline/` uses of Pillow beyond its documented interface, and the one global variable of it that is changed.
+"""What `pipeline/` uses of Pillow beyond its documented interface, and the global variables of it that are changed.
 
 Seen in Pillow 13.0.0. `tests/images/test_pillow_internals.py` fails if an upgrade changes any of it. Nothing else in
 `pipeline/` may touch undocumented parts of Pillow.
@@ -51,3 +51,14 @@ def tiff_tags(image: Image.Image) -> Mapping[int, Any]:
     """
     tags: Mapping[int, Any] = getattr(image, "tag_v2", {})
     return tags
+
+
+def read_white_is_zero() -> None:
+    """Let Pillow open gray TIFF of 16 bits in which 0 is white in big-endian order, too.
+
+    Pillow has no entry for it in the table of the layouts that it opens. As for little-endian order, the levels are not
+    inverted: prepare.py does that. An entry of a later version stays.
+    """
+    from PIL import TiffImagePlugin  # Pillow imports it only for a TIFF.
+
+    TiffImagePlugin.OPEN_INFO.setdefault((b"MM", 0, (1,), 1, (16,), ()), ("I;16B", "I;16B"))

@@ -6,7 +6,6 @@ This module is light to import, because the listing uses it too.
 from dataclasses import dataclass
 
 from pipeline.sources import MISSING
-from pipeline.sources.suffixes import UNREAD_SUFFIXES, suffix_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +19,13 @@ class Rejection:
 ABSENT = Rejection("the source lists it, but the file does not exist", "add the file, or remove it from the list")
 
 
-def why_unread(key: str, size: int, max_bytes: int) -> Rejection | None:
-    """Return why a listed file is rejected without being read; None if it must be read.
+def why_unread(size: int, max_bytes: int) -> Rejection | None:
+    """Return why a listed file is rejected without being read; None if it must be read, because its content decides.
 
     `size` and `max_bytes` are in bytes. A `size` of MISSING means that the file does not exist.
     """
     if size == MISSING:
         return ABSENT
-    suffix = suffix_of(key)
-    if suffix in UNREAD_SUFFIXES:
-        return Rejection(f"{suffix} images are not supported", "convert it to JPEG or PNG")
     if size > max_bytes:
         return Rejection(
             f"the file has {size / 1e6:,.1f} MB, more than {max_bytes / 1e6:g} MB",

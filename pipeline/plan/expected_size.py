@@ -67,7 +67,7 @@ def _prepared_bytes(reader: RawReader, row: RawExample, rules: Rules) -> int:
     if why_unread(row, reader.origin):
         return 0
     try:
-        image = examine(reader.read(row), rules)
+        image = examine(reader.read(row), rules, key=row.key)
     except SourceError:  # This is only an estimate. Writing the shard reports the error.
         return 0
     return len(image.encoded) if isinstance(image, UsableImage) else 0

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from pipeline.dataset.manifest import SCHEMA_VERSION
@@ -67,8 +68,30 @@ def labels_in_order(snapshot: Snapshot) -> list[str]:
     stated = snapshot.stated_labels
     others = set(snapshot.labels) - set(stated)
     # As numbers, 10 comes after 9. As text, it would come after 1.
-    if all(label.isdecimal() and len(label) <= MAX_NUMBER for label in others):
-        ordered = sorted(others, key=lambda label: (int(label), label))  # The text decides between "1" and "01".
-    else:
-        ordered = sorted(others)
+    ordered = sorted(others, key=_by_number if all(map(_is_number, others)) else None)
     return [*stated, *ordered, *snapshot.box_labels]
+
+
+def note_on_ids(labels: Sequence[str], first_id: int) -> str:
+    """Say that labels are numbers, and that their ids are other numbers; empty if it is not so.
+
+    `labels` are in the order of their ids, which begin with `first_id` in the records.
+    """
+    if not all(map(_is_number, labels)):
+        return ""
+    different = ((label, number) for number, label in enumerate(labels, first_id) if int(label) != number)
+    if not (found := next(different, None)):
+        return ""
+    label, number = found
+    return (
+        f"the labels are numbers, but their ids in the records are others: the label {label} has the id {number}. "
+        "Reports and predictions show the labels. A program that reads records finds the labels in dataset.json"
+    )
+
+
+def _is_number(label: str) -> bool:
+    return label.isdecimal() and len(label) <= MAX_NUMBER
+
+
+def _by_number(label: str) -> tuple[int, str]:
+    return int(label), label  # The text decides between "1" and "01".

@@ -12,6 +12,9 @@ Of other programs, tf.train.SequenceExample is read, too:
     SequenceExample { Features context = 1; FeatureLists feature_lists = 2; }
     FeatureLists    { map<string, FeatureList> feature_list = 1; }
     FeatureList     { repeated Feature feature = 1; }
+
+Unknown fields are skipped, and lists of numbers may be packed or not, as the encoding of protobuf defines it (source:
+protobuf.dev/programming-guides/encoding).
 """
 
 import struct
@@ -24,6 +27,12 @@ Feature = bytes | int | float | Sequence[int] | Sequence[float] | Sequence[bytes
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
 _KINDS = {"bytes": _BYTES_LIST, "float": _FLOAT_LIST, "int64": _INT64_LIST}
 _NAMES = {number: name for name, number in _KINDS.items()}
+_VARINT, _FIXED64, _DELIMITED, _GROUP, _GROUP_END, _FIXED32 = range(6)
+"""Wire types: the lowest three bits of the tag of a field. The other bits are its number."""
+_FIRST, _SECOND = 1 << 3 | _DELIMITED, 2 << 3 | _DELIMITED
+"""Tags of the fields 1 and 2 of all messages but lists of numbers. A field 1 or 2 of another wire type is unknown."""
+_TAGS_OF_NUMBERS = {"float": (_FIRST, 1 << 3 | _FIXED32), "int64": (_FIRST, 1 << 3 | _VARINT)}
+"""Tags of the values of a list: packed, or one number."""
 
 Values = tuple[str, Sequence[Any]]
 """The kind of a feature ("bytes", "float" or "int64"; empty if it has no list), and its values."""
@@ -114,18 +123,16 @@ def parse(serialized: bytes) -> Parsed:
 def _parse(serialized: bytes) -> Parsed:
     features: dict[str, Values] = {}
     feature_lists: dict[str, list[Values]] | None = None
-    for number, message in _fields(serialized):
-        if number == 1:
-            for _, entry in _fields(message):
+    for tag, message in _fields(serialized):
+        if tag == _FIRST:
+            for entry in _all_of(_FIRST, message):
                 key, values = _named_feature(entry)
                 features[key] = values
-        elif number == 2:
+        elif tag == _SECOND:
             feature_lists = feature_lists or {}
-            for _, entry in _fields(message):
+            for entry in _all_of(_FIRST, message):
                 key, steps = _key_and_value(entry)
-                feature_lists[key] = [_values(feature) for _, feature in _fields(steps)]
-        else:
-            raise ValueError(f"not a tf.train.Example: it has the field {number}")
+                feature_lists[key] = [_values(feature) for feature in _all_of(_FIRST, steps)]
     return Parsed(features, feature_lists)
 
 
@@ -158,8 +165,11 @@ def _short_head(head: bytes) -> tuple[str, str, int]:
 def _key_and_value(entry: bytes) -> tuple[str, bytes]:
     """Return the key of an entry of a map, and its value."""
     key, value = b"", b""
-    for number, content in _fields(entry):
-        key, value = (content, value) if number == 1 else (key, content)
+    for tag, content in _fields(entry):
+        if tag == _FIRST:
+            key = content
+        elif tag == _SECOND:
+            value += content  # Two messages joined are the message that holds the fields of both.
     return key.decode(), value
 
 
@@ -191,15 +201,21 @@ def _varint(value: int) -> bytes:
 
 def _values(message: bytes) -> Values:
     """Return the kind and the values of a serialized Feature."""
-    for kind, content in _fields(message):
-        if kind not in _NAMES:
-            raise ValueError(f"not a tf.train.Example: a feature has the field {kind}")
-        values = [value for _, value in _fields(content)]
-        if kind == _BYTES_LIST:
-            return "bytes", values
-        # A list may be divided into several packed fields.
-        return _NAMES[kind], _numbers(_NAMES[kind], b"".join(values))
-    return "", ()
+    kind, lists = "", b""
+    for tag, content in _fields(message):
+        if tag & 7 == _DELIMITED and (name := _NAMES.get(tag >> 3)):
+            # A feature has one list. Of lists of different kinds, the last one counts.
+            kind, lists = name, lists + content if name == kind else content
+    if kind == "bytes":
+        return kind, list(_all_of(_FIRST, lists))
+    return (kind, _all_numbers(kind, lists)) if kind else ("", ())
+
+
+def _all_numbers(kind: str, content: bytes) -> Sequence[Any]:
+    """Return the numbers of a serialized list, which may be divided into several packed fields and single numbers."""
+    tags = _TAGS_OF_NUMBERS[kind]
+    blocks = [_numbers(kind, block) for tag, block in _fields(content) if tag in tags]
+    return blocks[0] if len(blocks) == 1 else [number for block in blocks for number in block]
 
 
 def _numbers(kind: str, packed: bytes) -> Sequence[Any]:
@@ -215,26 +231,62 @@ def _signed_varints(packed: bytes) -> Iterator[int]:
     offset = 0
     while offset < len(packed):
         value, offset = _read_varint(packed, offset)
+        value &= 0xFFFFFFFFFFFFFFFF  # Ten bytes hold 70 bits.
         yield value - (1 << 64) if value >> 63 else value
 
 
+def _all_of(wanted: int, message: bytes) -> Iterator[bytes]:
+    """Yield the content of each field with a tag."""
+    return (content for tag, content in _fields(message) if tag == wanted)
+
+
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield number and content of each length-delimited field. This message has no other kind."""
+    """Yield the tag and the content of each field."""
     offset, size = 0, len(message)
     while offset < size:
-        # All numbers of fields are less than 16, so that a tag has one byte. A longer tag has the top bit set.
-        tag, offset = message[offset], offset + 1
-        if tag & 0x87 != 2:
-            raise ValueError(f"not a tf.train.Example: tag {tag} at byte {offset - 1}")
-        # Most lengths have one byte. A call would take longer than all else here.
-        if offset < size and message[offset] < 0x80:
-            length, offset = message[offset], offset + 1
+        # A tag and a length of one byte are read here, because a call would take longer than all else.
+        if message[offset] < 0x80:
+            tag, offset = message[offset], offset + 1
         else:
-            length, offset = _read_varint(message, offset)
-        if offset + length > size:
-            raise ValueError(f"not a tf.train.Example: a field of {length} bytes extends beyond the end of the record")
-        yield tag >> 3, message[offset : offset + length]
-        offset += length
+            tag, offset = _read_varint(message, offset)
+        if tag & 7 == _DELIMITED and offset < size and message[offset] < 0x80:
+            offset += 1
+            end = offset + message[offset - 1]
+        else:
+            offset, end = _bounds(message, offset, tag)
+        if end > size or tag < 8:  # No field has the number 0.
+            raise ValueError(f"not a tf.train.Example: the field with the tag {tag} before byte {offset} is damaged")
+        yield tag, message[offset:end]
+        offset = end
+
+
+def _bounds(message: bytes, offset: int, tag: int) -> tuple[int, int]:
+    """Return where the content of a field begins and ends. `offset` is that of the byte after its tag."""
+    kind = tag & 7
+    if kind == _DELIMITED:
+        length, offset = _read_varint(message, offset)
+        return offset, offset + length
+    if kind == _VARINT:
+        return offset, _read_varint(message, offset)[1]
+    if kind == _GROUP:
+        return offset, _end_of_group(message, offset, tag)
+    if kind in (_FIXED32, _FIXED64):
+        return offset, offset + (4 if kind == _FIXED32 else 8)
+    raise ValueError(f"not a tf.train.Example: the tag {tag} before byte {offset}")
+
+
+def _end_of_group(message: bytes, offset: int, tag: int) -> int:
+    """Return where a group ends. Only unknown fields are groups, and a group may hold others."""
+    open_groups = [tag >> 3]
+    while open_groups:
+        inner, offset = _read_varint(message, offset)
+        if inner & 7 == _GROUP:
+            open_groups.append(inner >> 3)
+        elif inner & 7 != _GROUP_END:
+            offset = _bounds(message, offset, inner)[1]
+        elif open_groups.pop() != inner >> 3:
+            raise ValueError(f"not a tf.train.Example: a group ends before byte {offset} that did not begin")
+    return offset
 
 
 def _read_varint(message: bytes, offset: int) -> tuple[int, int]:

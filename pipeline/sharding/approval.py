@@ -19,7 +19,7 @@ _APPROVED = "approved.json"
 def questions_about(plan_path: Place, settings: Settings) -> list[str]:
     """Return what to ask a person before the dataset of a plan is published, without what was approved before.
 
-    Raises GateError if the run must stop anyway, DatasetError if a shard was not written.
+    Raises GateError if the run must stop anyway, FileSystemError if a shard was not written.
     """
     options = gate_options(settings)
     if "ask" not in options.actions.values():

@@ -3,15 +3,16 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from pipeline import storage
 from pipeline.dataset.content_hashes import HASH_BYTES
 from pipeline.dataset.manifest import PARALLEL_REQUESTS, is_committed, last_version, load
 from pipeline.dataset.shard_lists import Shard
-from pipeline.errors import DatasetError
+from pipeline.errors import DatasetError, FileSystemError
 from pipeline.gate.facts import Quality, written_facts
 from pipeline.gate.totals import Totals
 from pipeline.plan.plan import Plan
 from pipeline.plan.range_plan import RangePlan, ShardSpec, load_range
-from pipeline.plan.results import ShardResult, load_hashes, load_result
+from pipeline.plan.results import ShardResult, load_hashes, load_result, results_folder
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import ordered_map
 
@@ -26,11 +27,20 @@ def finished_shards(plan_path: Place) -> tuple[RangePlan, list[ShardResult]]:
 
 
 def finished_shard(planned: tuple[Place, ShardSpec]) -> ShardResult:
-    """Return the result of a shard. Raises DatasetError if it was not written, or lacks examples of the plan."""
+    """Return the result of a shard, which another host may have written just now.
+
+    Raises FileSystemError if this host does not see that it was written, DatasetError if it lacks examples of the plan.
+    """
     plan_path, spec = planned
     result = load_result(plan_path, spec.name)
     if result is None:
-        raise DatasetError(f"{spec.name} was not written: run the shard stage of {plan_path} again")
+        storage.refresh(results_folder(plan_path))
+        result = load_result(plan_path, spec.name)
+    if result is None:
+        raise FileSystemError(
+            f"{spec.name} was not written, or this host does not see it yet: run again, or run the shard stage of "
+            f"{plan_path} again"
+        )
     if result.examples + len(result.rejected) != spec.examples:
         raise DatasetError(
             f"{spec.name} has {result.examples} examples and {len(result.rejected)} rejected examples, but "
@@ -73,7 +83,7 @@ def facts_of(plan: Plan, totals: Totals) -> tuple[Quality, list[dict[str, Any]]]
 
 
 def quality_of(plan: Plan) -> Mapping[str, Any]:
-    """Return the facts about the examples of a plan whose shards are written. Raises DatasetError if one was not."""
+    """Return the facts about the examples of a plan whose shards are written. Raises what `finished_shard` raises."""
     folder = place_of(plan.dataset)
     if is_committed(folder):
         return load(folder).quality

@@ -21,7 +21,7 @@ from pipeline.plan.files import write_plan_files
 from pipeline.plan.options import PlanOptions
 from pipeline.plan.order import Order, order_of
 from pipeline.plan.plan import Plan, save_plan
-from pipeline.plan.version import labels_in_order, record_format, version_of
+from pipeline.plan.version import labels_in_order, note_on_ids, record_format, version_of
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot
 from pipeline.storage import Place
 
@@ -65,6 +65,8 @@ def make_plan(options: PlanOptions, gate: Gate, snapshot_path: Place) -> Place:
     if whole_plan.in_label_map and not reserve_labels(options.folders.of_name, labels, str(work)):
         return make_plan(options, gate, snapshot_path)
     log_plan(snapshot, order, shards, version, options)
+    if note := note_on_ids(labels, whole_plan.records.label_offset):
+        _log.info(note)
     specs = shard_specs(order.examples, shards, whole_plan.records.ending)
     ranges = list(write_plan_files(options, snapshot, whole_plan, order, specs))
     return save_plan(replace(whole_plan, complete=False, quality=quality, ranges=ranges), work)

@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline import storage
 from pipeline.dataset.index_files import INDEX_FOLDER, crc32c_text, index_name, scan_shard, write_index
 from pipeline.dataset.manifest import PARALLEL_REQUESTS, load
-from pipeline.errors import ConflictError, DatasetError
+from pipeline.errors import ConflictError, DatasetError, FileSystemError
 from pipeline.plan.plan import Plan
 from pipeline.plan.range_plan import RangePlan
 from pipeline.plan.results import ShardResult, remove_torn
@@ -27,7 +27,8 @@ def copy_range(plan_path: Place, advance: Advance) -> None:
 
     Calls `advance` for every shard with its bytes.
 
-    Raises DatasetError if a shard is missing or damaged, ConflictError if another file has its name.
+    Raises FileSystemError if a shard is missing, DatasetError if it is damaged, ConflictError if another file has its
+    name.
     """
     range_plan, results = finished_shards(plan_path)
     torn = set()
@@ -111,20 +112,31 @@ def _crc32c(place: Place) -> str | None:
 def copy_size(plan_path: Place) -> tuple[int, int]:
     """Return the number of shards that `copy_range` publishes, and their bytes.
 
-    Raises DatasetError if one was not written.
+    Raises FileSystemError if one was not written.
     """
     results = finished_shards(plan_path)[1]
     return len(results), sum(result.bytes for result in results)
 
 
 def _copy(written: Place, target: Place) -> None:
-    """Copy a shard. Another attempt of this task may publish it and remove the written copy at the same time."""
+    """Copy a shard. Another attempt of this task may publish it and remove the written copy at the same time.
+
+    Raises FileSystemError if this host sees neither of the two files. Another host may have written one just now.
+    """
+    with suppress(FileNotFoundError):
+        storage.copy_new(written, target)
+        return
+    for folder in (written.parent, target.parent):
+        storage.refresh(folder)
+    if target.exists():
+        return
     try:
         storage.copy_new(written, target)
     except FileNotFoundError as error:
         if not target.exists():
-            raise DatasetError(
-                f"{written} is missing, so {target} was not published: run the shard stage again"
+            raise FileSystemError(
+                f"{written} is missing, or this host does not see it yet, so {target} was not published: run again, or "
+                "run the shard stage again"
             ) from error
 
 

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 class _Pending(NamedTuple):
     image: Listed
     crc32c: int | None
-    """The checksum, if a bucket, a container or an earlier listing of the same file has it. That of no bytes is 0."""
+    """The checksum, if a bucket, a container or an earlier listing of the same file has it."""
 
 
 def rows_with_checksums(
@@ -55,13 +55,12 @@ def rows_with_checksums(
 
 def _largest(chunk: Sequence[_Pending]) -> int:
     """Return the bytes of memory that reading a chunk takes: those of its largest image that is read."""
-    return max(0, *(0 if pending.crc32c is not None else pending.image.size for pending in chunk))
+    return max(0, *(pending.image.size if pending.crc32c is None else 0 for pending in chunk))
 
 
 def _row(origin: Origin, image: Listed, crc32c: int | None) -> RawExample:
-    # The image is rejected without being read. 0 stands for no checksum.
-    if why_unread(image.key, image.size, origin.max_file_bytes):
-        crc32c = 0
+    if why_unread(image.size, origin.max_file_bytes):
+        crc32c = None
     elif crc32c is None:
         encoded = read_raw(origin.root, image.key, image.size)
         # The size is part of the fingerprint. With the checksum of other bytes, the row would describe no file.
@@ -97,8 +96,7 @@ def _look_up(images: Iterable[Listed], known: Iterator[RawExample], listing: Lis
             last = next(known, None)
         is_same = last is not None and last.key == image.key
         listing.known += is_same
-        # In a row, 0 also stands for a file that was not read.
-        known_before = last.crc32c or None if last and is_same else None
+        known_before = last.crc32c if last and is_same else None
         yield _Pending(image, known_before if image.crc32c is None else image.crc32c)
 
 

@@ -17,11 +17,11 @@ from pipeline.snapshot.listing import Listing, changed_source, require_images, w
 from pipeline.snapshot.options import ExtractOptions
 from pipeline.snapshot.part import PART_LIMITS, blocks_of, rows_of, write_parts
 from pipeline.snapshot.raw_example import RawExample
-from pipeline.snapshot.raw_reader import fetch_images
+from pipeline.snapshot.raw_reader import fetch_images, unfinished_copies
 from pipeline.sources import Found, Listed, Skipped
 from pipeline.sources.detection import find_source, images_of, layout_of, name_of
 from pipeline.sources.key_range import EVERYTHING, KeyRange
-from pipeline.storage import Place
+from pipeline.storage import Place, place_of
 from pipeline.system.progress import Advance, Show, progress
 
 _log = logging.getLogger(__name__)
@@ -41,8 +41,9 @@ def list_source(options: ExtractOptions) -> Place:
 def sweep(options: ExtractOptions) -> None:
     """Remove what killed processes left in the folders of snapshots and copies, once for all ranges."""
     storage.sweep(options.folder)
+    storage.sweep(place_of(options.source.copies))
     if cache := options.origin.cache:
-        storage.sweep(Path(cache))
+        storage.sweep(unfinished_copies(Path(cache)))
 
 
 def list_range(options: ExtractOptions, keys: KeyRange, show: Show = progress) -> Listing:

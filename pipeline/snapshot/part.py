@@ -40,7 +40,7 @@ COLUMNS = np.dtype(
         ("label", "<i4"),  # index of the first label in the labels of the part
     ]
 )
-SNAPSHOT_FORMAT = 3
+SNAPSHOT_FORMAT = 4
 """The format of parts, and of the snapshots and listings that describe them."""
 EXTRACT_AGAIN = "run `extract` again (in Airflow: clear `extract` and all tasks after it)"
 """What to do about a snapshot or a listing that cannot be used."""
@@ -191,7 +191,8 @@ def block_of(rows: Sequence[RawExample]) -> Block:
             groups=[row.group for row in rows],
             splits=[row.split for row in rows],
             sizes=np.array([row.size for row in rows], np.int64),
-            crc32cs=np.array([row.crc32c for row in rows], np.uint32),
+            crc32cs=np.array([row.crc32c or 0 for row in rows], np.uint32),
+            are_known=np.array([row.crc32c is not None for row in rows]),
         ),
     )
 
@@ -203,18 +204,19 @@ def columns_of(
     splits: Sequence[str],
     sizes: NDArray[np.int64],
     crc32cs: NDArray[np.uint32],
+    are_known: NDArray[np.bool_] | bool,
 ) -> NDArray[np.void]:
     """Return some rows as elements of COLUMNS, without the offset and the label.
 
-    The order and the content are those of images: a table sets its own.
+    `are_known` says which of the checksums are known. The order and the content are those of images: a table sets its
+    own.
     """
     columns = np.zeros(len(keys), COLUMNS)
     columns["order"], columns["size"], columns["crc32c"] = hash_texts(keys), sizes, crc32cs
-    # A file that was not read has the CRC32C 0. So has one in four billion other files, which is not compared.
-    known = np.where(crc32cs != 0, sizes_and_crc32cs(sizes, crc32cs), np.uint64(0))
-    columns["content"] = np.where(sizes > 0, known, np.uint64(0))
-    # Files that are not read have no CRC32C. Without the key, all those of one size would be one group.
-    own = np.where(known != 0, known, columns["order"])
+    is_compared = are_known & (sizes > 0)
+    columns["content"] = np.where(is_compared, sizes_and_crc32cs(sizes, crc32cs), np.uint64(0))
+    # Without the key, all empty files would be one group, and all files of one size that are not read.
+    own = np.where(is_compared, columns["content"], columns["order"])
     columns["group"] = np.where([bool(group) for group in groups], hash_texts(groups), own) if any(groups) else own
     columns["split"] = [SPLITS.index(split) if split else -1 for split in splits] if any(splits) else -1
     return columns

@@ -34,14 +34,14 @@ class RawExample(NamedTuple):
     """A row. `key` is relative to the root of the source, `split` and `group` may be empty, `size` is in bytes.
 
     `generation` is that of an object in a bucket, or the time of the last change of a file. Only objects have `md5`
-    (hexadecimal). Neither is part of the identity of the example.
+    (hexadecimal). Neither is part of the identity of the example. An image without `crc32c` is rejected and not read.
     """
 
     key: str
     labels: Sequence[str]
     split: str
     size: int
-    crc32c: int
+    crc32c: int | None
     group: str
     boxes: Sequence[Box]
     generation: int
@@ -79,8 +79,7 @@ def place_of_key(origin: Origin, key: str) -> Place:
 
 def why_unread(row: RawExample, origin: Origin) -> Rejection | None:
     """Return why an image is rejected without being read; None if it must be read."""
-    # Fast path, since this runs for every image: an image with a checksum is always read.
-    return None if row.crc32c else rejection.why_unread(row.key, row.size, origin.max_file_bytes)
+    return None if row.crc32c is not None else rejection.why_unread(row.size, origin.max_file_bytes)
 
 
 def content_of(row: RawExample) -> bytes:
@@ -91,10 +90,11 @@ def content_of(row: RawExample) -> bytes:
     return identity(quoted(row.key), labels, row.split, row.size, row.crc32c, quoted(row.group), boxes)
 
 
-def identity(key: str, labels: str, split: str, size: int, crc32c: int, group: str, boxes: str) -> bytes:
+def identity(key: str, labels: str, split: str, size: int, crc32c: int | None, group: str, boxes: str) -> bytes:
     """Return what `content_of` returns. Key, labels and group are JSON."""
+    checksum = "null" if crc32c is None else crc32c
     # Generation and MD5 differ between a disk and a bucket, and the same examples must give the same version.
-    return f'[{key},[{labels}],"{split}",{size},{crc32c},{group},{boxes}'.encode("ascii")
+    return f'[{key},[{labels}],"{split}",{size},{checksum},{group},{boxes}'.encode("ascii")
 
 
 def to_line(content: bytes, row: RawExample) -> bytes:

@@ -141,9 +141,13 @@ class RawReader:
                 return content
             _log.warning("%s is damaged: fetching it again", copy)
         fetched = _fetch(place, row)
+        unfinished = unfinished_copies(cache)
+        self._outputs.require(unfinished)
         # The copy is not synced: if a power loss tears it, it has another checksum and is fetched again.
-        with storage.write_whole(copy) as file:
-            file.write(fetched)
+        with storage.temporary_for(unfinished / copy.name) as temporary:
+            temporary.write_bytes(fetched)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            temporary.replace(copy)
         return fetched
 
 
@@ -173,6 +177,14 @@ def fetch_images(
             fetched += is_new
             advance(1, max(row.size, 0))
     _log.info("%d images fetched; %d were already in %s", fetched, count - fetched, origin.cache)
+
+
+def unfinished_copies(cache: Path) -> Path:
+    """Return the folder of the copies that are being written.
+
+    A search for the files of killed processes must not walk through ten million copies.
+    """
+    return cache / "unfinished"
 
 
 def _cache_path(cache: Path, place: BucketPath, row: RawExample) -> Path:

@@ -80,7 +80,7 @@ class _Row(NamedTuple):
     group: str = ""
     offset: int = 0
     size: int = 0
-    crc32c: int = 0
+    crc32c: int | None = None
     is_copy: bool = False
     reason: str = ""
     """Why the row is no image; empty if it is one."""
@@ -377,7 +377,7 @@ def _row(image: ContainedImage, container: str, number: int, copies: "_Copies") 
         group=image.group,
         offset=copies.add(content) if is_copy and content is not None else image.offset or 0,
         size=image.size if content is None else len(content),
-        crc32c=0 if content is None else google_crc32c.value(content),
+        crc32c=None if content is None else google_crc32c.value(content),
         is_copy=is_copy,
     )
 

@@ -15,19 +15,28 @@ from pipeline.errors import FileSystemError, SourceError, TenfoldError
 from pipeline.sources import Found, Listed, Skipped, SourceOptions, measure_object
 from pipeline.sources.key_range import EVERYTHING, KeyRange, OrderedSample, bytes_of
 from pipeline.sources.split_names import split_of_word
-from pipeline.sources.suffixes import READ_SUFFIXES, UNREAD_SUFFIXES, suffix_of
+from pipeline.sources.suffixes import OTHER_SUFFIXES, READ_SUFFIXES, suffix_of
 from pipeline.storage import ObjectStat, Place
 from pipeline.system.os_errors import cause_of, retried
 
 HIDDEN = "hidden"
 NOT_BY_NAME = "not an image by its name"
 """The usual reason to skip a file. These files are counted by suffix, to show images whose suffix is unknown."""
-_SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini", "lost+found"})
-"""Files and folders of operating systems, in lower case. Every ext4 disk has lost+found, which only root may read."""
+_SYSTEM_FILES = frozenset(
+    {
+        *("thumbs.db", "desktop.ini", "$recycle.bin", "system volume information"),
+        *("@eadir", "#recycle", "#snapshot", "@recycle", "__macosx", "lost+found"),
+    }
+)
+"""Files and folders of Windows, of network disks (Synology, QNAP), of macOS and of Linux, in lower case.
+
+Some hold thumbnails or deleted files, which are images. Every ext4 disk has lost+found, which only root may read.
+"""
 _MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\0", b"MM\0*")
 """First bytes of images, to detect files without suffix. WebP, AVIF and HEIC have such bytes after their length."""
 _MAGIC_BYTES = 12
 """This many bytes of a file without suffix are read, which is enough for all of the signatures."""
+MARKER = "the marker of a folder, as web consoles create it"
 LEADS_OUTSIDE = f"link to outside of what {SOURCES} allows"
 
 
@@ -105,8 +114,10 @@ def _read_layout(place: Place) -> bool:
 
 
 def _object(key: str, status: ObjectStat) -> Listed | Skipped:
+    if key.endswith("/") or not key:
+        return Skipped(key, MARKER)
     if "" in key.split("/"):
-        return Skipped(key, "a name with an empty part, as a web console gives to a folder")
+        return Skipped(key, "a name with an empty part, such as a//b.jpg")
     if not suffix_of(key) and not why_no_image(key):  # Opening each file would take a request.
         return Skipped(key, NOT_BY_NAME)
     return Listed(key, (), "", *measure_object(status))
@@ -120,7 +131,7 @@ def why_no_image(key: str) -> str:
     if any(part.startswith(".") or part.lower() in _SYSTEM_FILES for part in key.split("/")):
         return HIDDEN
     suffix = suffix_of(key)
-    return "" if not suffix or suffix in READ_SUFFIXES or suffix in UNREAD_SUFFIXES else NOT_BY_NAME
+    return "" if not suffix or suffix in READ_SUFFIXES or suffix in OTHER_SUFFIXES else NOT_BY_NAME
 
 
 def classify(image: Listed, has_splits: bool) -> Listed | Skipped:

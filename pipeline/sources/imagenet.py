@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pipeline.config.allowed import may_read
 from pipeline.errors import SourceError
 from pipeline.sources import Box, Classes, Found, Listed, Skipped, SourceOptions, is_source_file, measure
-from pipeline.sources.folder import boundaries_below, walk, why_no_image
+from pipeline.sources.folder import HIDDEN, boundaries_below, walk, why_no_image
 from pipeline.sources.key_range import EVERYTHING, KeyRange
 from pipeline.sources.split_names import split_of_word
 from pipeline.storage import Place, folders
@@ -55,7 +55,7 @@ def recognizes(place: Place) -> bool:
     if not (may_read(train) and train.is_dir()):
         return False
     # Hidden folders, which tools and systems create, do not make train/ another layout.
-    names = [folder.name for folder in folders(train) if not folder.name.startswith(".")]
+    names = [folder.name for folder in folders(train) if why_no_image(folder.name) != HIDDEN]
     return bool(names) and all(map(_SYNSET.fullmatch, names))
 
 

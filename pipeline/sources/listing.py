@@ -9,6 +9,8 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
@@ -16,7 +18,7 @@ from urllib.parse import unquote_to_bytes
 from pipeline import storage
 from pipeline.config.dataset_name import LIST_SUFFIXES
 from pipeline.errors import FileSystemError, SourceError
-from pipeline.sources import Box, Found, Listed, Skipped, SourceOptions, measure
+from pipeline.sources import MISSING, Box, Found, Listed, Skipped, SourceOptions, measure
 from pipeline.sources.cells import NAMES, choose_column, labels_of, text_of
 from pipeline.sources.compression import require_plain
 from pipeline.sources.csv_quotes import require_quotes
@@ -54,7 +56,7 @@ _ADVICE = {
     "labels": "list each image once, with all its labels in one cell, separated by |",
     "split": "an image belongs to one split",
     "group": "an image belongs to one group",
-    "boxes": "put all boxes of an image into one row, in a column `boxes` of JSON lines or Parquet",
+    "boxes": "put all boxes of an image into one row, or one box into each row, in columns xmin, ymin, xmax and ymax",
 }
 """Advice if two rows of one path disagree, by the field of Listed."""
 
@@ -81,13 +83,15 @@ def list_range(place: Place, options: SourceOptions, keys: KeyRange) -> Iterator
 
     choose = partial(_choose_columns, place=place, options=options)
     table = _read(place, options, choose, partial(_rows_of_range, place=place, keys=keys), keys != EVERYTHING)
-    rows = _rows_by_path(table, place)
+    of_paths = (list(rows) for _, rows in groupby(_rows_by_path(table, place), itemgetter("path")))
+    are_boxes = CORNERS[0] in table.column_names
+    found = partial(_items_of_path, place=place, user_project=options.user_project, rows_are_boxes=are_boxes)
     if isinstance(place, BucketPath) or compute.any(compute.starts_with(table["path"], _GS)).as_py():
         # Each image takes a request of 30 ms or more.
-        items = ordered_map(lambda row: _to_listed(row, place, options.user_project), rows, _ASKERS)
+        items: Iterator[Sequence[Found]] = ordered_map(found, of_paths, _ASKERS)
     else:
-        items = (_to_listed(row, place, "") for row in rows)
-    yield from _without_repeats(items, place)
+        items = map(found, of_paths)
+    yield from chain.from_iterable(items)
 
 
 def boundaries(place: Place, options: SourceOptions, most: int, min_images: int) -> Sequence[str]:
@@ -319,7 +323,29 @@ def _rows_by_path(table: "pa.Table", place: Place) -> Iterator[dict[str, Any]]:
         yield from rows
 
 
-def _to_listed(row: dict[str, Any], place: Place, user_project: str) -> Listed | Skipped:
+def _items_of_path(
+    rows: Sequence[dict[str, Any]], place: Place, user_project: str, rows_are_boxes: bool
+) -> Sequence[Listed | Skipped]:
+    """Return the image of the rows of one path, and the rows that are skipped because they repeat another one.
+
+    If `rows_are_boxes`, the rows may differ in box and label. Raises SourceError for any other difference.
+    """
+    items = [_to_listed(row, place) for row in rows]
+    listed = [item for item in items if isinstance(item, Listed)]
+    rest = [item for item in items if isinstance(item, Skipped)] if len(listed) < len(items) else []
+    if not listed:
+        return rest
+    image = listed[0]
+    if len(listed) > 1:
+        distinct = list(dict.fromkeys(listed))
+        image = _joined(distinct, place, rows_are_boxes)
+        rest += [Skipped(image.key, "listed twice")] * (len(listed) - len(distinct))
+    measured = measure(_image(image.key, place, user_project))
+    return [Listed(image.key, image.labels, image.split, *measured, image.group, image.boxes), *rest]
+
+
+def _to_listed(row: dict[str, Any], place: Place) -> Listed | Skipped:
+    """Return what a row says. The file is not measured yet."""
     key = text_of(row["path"])
     if not key:
         return Skipped(key, "no path")
@@ -335,7 +361,7 @@ def _to_listed(row: dict[str, Any], place: Place, user_project: str) -> Listed |
     if split is None:
         raise SourceError(f"{place} lists {key!r} with split {stated!r}: it must be train, validation or test")
     group, boxes = text_of(row.get("group")), _boxes(row, key, place)
-    return Listed(key, labels, split, *measure(_image(key, place, user_project)), group=group, boxes=boxes)
+    return Listed(key, labels, split, MISSING, 0, group=group, boxes=boxes)
 
 
 def _require_utf8(cell: Any, role: str, key: str, place: Place) -> None:
@@ -386,26 +412,30 @@ def _box(cell: Any, label: Any) -> Box:
     return Box(xmin, ymin, xmax, ymax, text_of(cell.get("label") if isinstance(cell, dict) else label))
 
 
-def _without_repeats(items: Iterable[Listed | Skipped], place: Place) -> Iterator[Found]:
-    """Yield each image once. An equal row of the same key is skipped. A different one raises SourceError."""
-    last = None
-    for item in items:
-        # Rows are sorted by key, so equal keys follow each other.
-        if isinstance(item, Listed) and last is not None and item.key == last.key:
-            _require_agreement(last, item, place)
-            yield Skipped(item.key, "listed twice")
-            continue
-        if isinstance(item, Listed):
-            last = item
-        yield item
+def _joined(rows: Sequence[Listed], place: Place, rows_are_boxes: bool) -> Listed:
+    """Return the image of some different rows."""
+    first, *others = rows
+    are_boxes = rows_are_boxes and all(row.boxes for row in rows)
+    for row in others:
+        _require_agreement(first, row, place, ("split", "group") if are_boxes else _ADVICE)
+    if not are_boxes:
+        return first
+    labels = tuple(dict.fromkeys(label for row in rows for label in row.labels))
+    # The label of a row is that of its box. If all rows have the same one, the box needs none of its own.
+    of_boxes = ["" if row.labels == labels else row.labels[0] for row in rows]
+    boxes = [box._replace(label=label) for row, label in zip(rows, of_boxes, strict=True) for box in row.boxes]
+    return first._replace(labels=labels, boxes=tuple(boxes))
 
 
-def _require_agreement(one: Listed, other: Listed, place: Place) -> None:
-    for field, advice in _ADVICE.items():
+def _require_agreement(one: Listed, other: Listed, place: Place, fields: Iterable[str]) -> None:
+    for field in fields:
         value, other_value = getattr(one, field), getattr(other, field)
         if value != other_value:
+            if field == "boxes":
+                value, other_value = ([list(box[:4]) for box in boxes] for boxes in (value, other_value))
             raise SourceError(
-                f"{place} lists {one.key!r} with {field} {_shown(value)} and again with {_shown(other_value)}: {advice}"
+                f"{place} lists {one.key!r} with {field} {_shown(value)} and again with {_shown(other_value)}: "
+                f"{_ADVICE[field]}"
             )
 
 

@@ -1,4 +1,4 @@
-"""Suffixes of image files: those that are read, and those that are listed only to be rejected."""
+"""Suffixes of image files. They decide which files are listed as images. The content of a file decides what it is."""
 
 import os
 
@@ -15,16 +15,38 @@ READ_SUFFIXES = {
     ".tif": "TIFF",
     ".tiff": "TIFF",
     ".avif": "AVIF",
+    ".heic": "HEIF",
+    ".heif": "HEIF",
+    ".hif": "HEIF",
 }
-"""Suffixes of the images that are read, in lower case, each with its format."""
-_NEW_FORMATS = (".heic", ".heif", ".hif", ".jxl", ".jxr", ".jp2", ".j2k", ".jpx", ".jpf", ".jls")
-_DRAWINGS = (".svg", ".svgz", ".eps", ".ai", ".psd", ".psb", ".xcf", ".ico", ".icns", ".tga", ".dds", ".exr", ".hdr")
-_CAMERA_RAW = (
-    ".3fr .arw .cr2 .cr3 .crw .dcr .dng .erf .fff .iiq .kdc .mef .mos .mrw .nef .nrw .orf .pef .raf .raw .rw2 .rwl "
-    ".sr2 .srf .srw .x3f"
+"""Suffixes of the formats that are read, in lower case, each with its format. HEIF needs an optional package."""
+CAMERA_RAW_SUFFIXES = frozenset(
+    {
+        *(
+            ".3fr",
+            ".arw",
+            ".cr2",
+            ".cr3",
+            ".crw",
+            ".dcr",
+            ".dng",
+            ".erf",
+            ".fff",
+            ".iiq",
+            ".kdc",
+            ".mef",
+            ".mos",
+            ".mrw",
+        ),
+        *(".nef", ".nrw", ".orf", ".pef", ".raf", ".raw", ".rw2", ".rwl", ".sr2", ".srf", ".srw", ".x3f"),
+    }
 )
-UNREAD_SUFFIXES = frozenset({*_NEW_FORMATS, *_DRAWINGS, *_CAMERA_RAW.split()})
-"""Suffixes of images that Tenfold does not read. They are listed and rejected, so that the data gate counts them."""
+"""Suffixes of the files that cameras write from the values of their sensors."""
+_NEW_FORMATS = (".jxl", ".jxr", ".jp2", ".j2k", ".jpx", ".jpf", ".jls")
+_DRAWINGS = (".svg", ".svgz", ".eps", ".ai", ".psd", ".psb", ".xcf", ".ico", ".icns", ".tga", ".dds", ".exr", ".hdr")
+OTHER_SUFFIXES = CAMERA_RAW_SUFFIXES | {*_NEW_FORMATS, *_DRAWINGS}
+"""Suffixes of formats that Tenfold does not read. Such files are listed, so that the data gate counts them as rejected.
+A file is read if its content has another format."""
 
 
 def suffix_of(key: str) -> str:

@@ -6,6 +6,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from pipeline.config.settings import Settings, settings_from
 from pipeline.config.workspace import RANGES, place_hash, require_allowed_folders, snapshots_folder
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
-from pipeline.errors import SettingsError, require_format
+from pipeline.errors import FileSystemError, require_format
 from pipeline.plan.example_kind import Lister, kind_named
 from pipeline.plan.options import split_rule
 from pipeline.plan.sort import sorted_part
@@ -132,6 +133,7 @@ def join(settings: Settings, paths: Sequence[str]) -> Place:
     Raises:
         SettingsError: If the administrator does not allow a place of the settings or of the ranges.
         SourceError: If the source has no example of a class, or changed between the listings.
+        FileSystemError: If a range was not listed, or this host does not see its listing yet.
     """
     require_allowed_folders(settings)
     range_files = list(map(load_range_file, paths))
@@ -158,11 +160,20 @@ def _lister(settings: Settings) -> Lister:
 
 
 def _listing_of(path: str) -> Listing:
+    """Return the listing of a range, which another host may have written just now.
+
+    Raises FileSystemError if this host does not see it.
+    """
+    place = _listing_path(path)
+    with suppress(FileNotFoundError):
+        return load_listing(place)
+    storage.refresh(place.parent)
     try:
-        return load_listing(_listing_path(path))
+        return load_listing(place)
     except FileNotFoundError as error:
-        raise SettingsError(
-            f"the range of {path} was not listed: list it first (in Airflow: clear the task `extract_range`)"
+        raise FileSystemError(
+            f"the range of {path} was not listed, or this host does not see its listing yet: run again, or list it "
+            "first (in Airflow: clear the task `extract_range`)"
         ) from error
 
 

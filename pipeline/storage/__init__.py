@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -136,6 +136,18 @@ def folders(place: Place) -> Iterator[Place]:
         with os.scandir(place) as entries:
             # A folder may have millions of files. Only a link needs a request to the file system.
             yield from (Path(entry) for entry in entries if (Path(entry) if entry.is_symlink() else entry).is_dir())
+
+
+def refresh(folder: Place) -> None:
+    """Let this host see the files that other hosts wrote into a folder. A bucket shows each object at once.
+
+    A client of NFS remembers for up to a minute that a file did not exist. When it opens the folder to list it, it asks
+    the server whether the folder changed (source: nfs(5), "Directory entry caching" and "Close-to-open cache
+    consistency").
+    """
+    if isinstance(folder, Path):
+        with suppress(OSError), os.scandir(folder) as entries:  # The caller notices if the file is still missing.
+            next(entries, None)
 
 
 @contextmanager

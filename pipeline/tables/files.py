@@ -17,7 +17,7 @@ from pipeline.errors import SourceError
 from pipeline.snapshot.skipped import NOT_A_TABLE
 from pipeline.sources import Skipped
 from pipeline.sources.compression import compression_of
-from pipeline.sources.folder import HIDDEN, LEADS_OUTSIDE, NOT_BY_NAME, walk
+from pipeline.sources.folder import HIDDEN, LEADS_OUTSIDE, NOT_BY_NAME, walk, why_no_image
 from pipeline.sources.split_names import split_of_word
 from pipeline.sources.suffixes import suffix_of
 from pipeline.storage import Place
@@ -170,7 +170,8 @@ def _candidates(place: Place) -> tuple[list[str], list[Skipped]]:
 
 
 def _is_ignored(key: str) -> bool:
-    return key.endswith(".crc") or any(part.startswith((".", "_", "~$")) for part in key.split("/"))
+    is_of_program = any(part.startswith((".", "_", "~$")) for part in key.split("/"))
+    return is_of_program or key.endswith(".crc") or why_no_image(key) == HIDDEN
 
 
 def _require_readable_format(place: Place) -> None:

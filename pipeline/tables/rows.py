@@ -107,7 +107,7 @@ def _accepted(typed: pa.RecordBatch, schema: Schema, split: str) -> Rows:
         for key, label, split, size, crc32c, group in facts
     ]
     lines = [b'%b,0,""]\n%b' % pair for pair in zip(heads, records, strict=True)]
-    numbers = columns_of(keys=keys, groups=groups, splits=splits, sizes=sizes, crc32cs=crc32cs)
+    numbers = columns_of(keys=keys, groups=groups, splits=splits, sizes=sizes, crc32cs=crc32cs, are_known=not key)
     numbers["content"] = _hashes(compared)
     # The hash of the key alone would put all rows of one key behind each other. Rows whose stated splits differ would
     # be numbered as equal ones, by the order of the source.

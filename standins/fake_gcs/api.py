@@ -1,6 +1,7 @@
 """The JSON API: from a request to what is carried out on the buckets, and to the answer. Knows nothing of sockets."""
 
 import base64
+import gzip
 import json
 import re
 import secrets
@@ -181,6 +182,10 @@ class Api:
         live = self._live(call)
         require_no_key(live)
         size, headers = live.content.size, object_headers(live)
+        if live.properties.get("contentEncoding") == "gzip" and "gzip" not in call.headers.get("accept-encoding", ""):
+            # The server decompresses the object, and ignores a range: cloud.google.com/storage/docs/transcoding.
+            content = Content(gzip.decompress(live.content.read(0, size)))
+            return Answer(200, [each for each in headers if each[0] != "Content-Encoding"], content, 0, content.size)
         if "range" not in call.headers:
             return Answer(200, headers, live.content, 0, size)
         start, end = byte_range(call.headers["range"], size)
@@ -378,12 +383,14 @@ def moment(microseconds: int) -> str:
 
 def object_headers(item: StoredObject) -> list[tuple[str, str]]:
     hashes = [("x-goog-hash", f"{kind.removesuffix('Hash')}={value}") for kind, value in item.hashes.items()]
+    encoding = str(item.properties.get("contentEncoding", ""))
     return [
         ("Content-Type", str(item.properties.get("contentType", "application/octet-stream"))),
         ("ETag", item.etag),
         ("x-goog-generation", str(item.generation)),
         ("x-goog-metageneration", str(METAGENERATION)),
-        ("x-goog-stored-content-encoding", "identity"),
+        ("x-goog-stored-content-encoding", encoding or "identity"),
+        *([("Content-Encoding", encoding)] if encoding else []),
         ("x-goog-stored-content-length", str(item.content.size)),
         *hashes,
     ]

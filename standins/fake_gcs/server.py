@@ -64,10 +64,12 @@ class FakeGcs:
         """With access "private", requests without a token get status 401. With "forbidden", all requests get 403."""
         self.api.create_bucket(name, access, requester_pays)
 
-    def put(self, bucket: str, name: str, content: bytes, encrypted: bool = False) -> int:
+    def put(self, bucket: str, name: str, content: bytes, encrypted: bool = False, encoding: str = "") -> int:
         """Makes or replaces an object, as somebody else would; its generation. encrypted: with a key of their own."""
-        key = {"customerEncryption": {"encryptionAlgorithm": "AES256"}} if encrypted else {}
-        return self.api.buckets[bucket].create(name, Content(content), key).generation
+        properties: dict[str, object] = {"customerEncryption": {"encryptionAlgorithm": "AES256"}} if encrypted else {}
+        if encoding:
+            properties["contentEncoding"] = encoding
+        return self.api.buckets[bucket].create(name, Content(content), properties).generation
 
     def put_folder(self, bucket: str, prefix: str, folder: Path) -> None:
         """Every file under `folder`, named by its relative path behind `prefix`; read on the first request."""

@@ -51,13 +51,13 @@ def options(**values: Any) -> GateOptions:
             {"classes": {"cat": 4, "dog": 1000, "eel": 300}},
             {},
             "class 'dog' has 1000 training images, 250 times the 4 of 'cat', more than max_imbalance=100: "
-            "add images to the small classes, or leave them out",
+            "add images to the small classes, or remove these classes",
         ),
         (
             {"classes": {"cat": 0, "dog": 5}},
             {},
             "class 'dog' has 5 training images, against the 0 of 'cat', more than max_imbalance=100: "
-            "add images to the small classes, or leave them out",
+            "add images to the small classes, or remove these classes",
         ),
         (
             {"drift": {"against": "abc", "sizes": 0.3, "aspect": 0.01, "classes": 1.254}},

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pipeline.images import heif
 from pipeline.images.examine import Rules, UsableImage, examine
 from pipeline.images.pillow_internals import component_sampling
 from pipeline.sources import Box
@@ -91,6 +92,11 @@ def without_height(image: bytes) -> bytes:
     return image[: frame + 5] + b"\0\0" + image[frame + 7 :]
 
 
+@pytest.fixture(autouse=True)
+def _without_heif(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heif, "installed_version", lambda: None)
+
+
 UNREADABLE = {
     "12 bits": (
         imagecodecs.jpeg8_encode(PIXELS.astype(np.uint16) * 16, bitspersample=12),
@@ -106,13 +112,21 @@ UNREADABLE = {
         "JPEG 2000 is not supported",
         "convert it to JPEG or PNG",
     ),
-    "HEIC": (b"\0\0\0\x18ftypheic" + bytes(100), "HEIC is not supported", "convert it to JPEG or PNG"),
-    "JPEG XL": (b"\xff\x0a" + bytes(100), "JPEG XL is not supported", "convert it to JPEG or PNG"),
-    "16-bit TIFF in which 0 is white": (
-        tiff(np.zeros((4, 4), np.uint16), 0, ">"),
-        "a TIFF that is damaged or of a kind",
-        "save it again as PNG",
+    "HEIC": (
+        b"\0\0\0\x18ftypheic" + bytes(100),
+        "HEIC is not supported without the package pillow-heif",
+        "install pillow-heif on all machines that write shards, or convert it to JPEG or PNG",
     ),
+    "HEIC of any codec": (
+        b"\0\0\0\x1cftypmif1\0\0\0\0mif1heicmiaf" + bytes(100),
+        "HEIC is not supported without",
+        "install pillow-heif",
+    ),
+    "camera raw": (b"IIU\0" + bytes(100), "camera raw is not supported", "convert it to JPEG or PNG"),
+    "raw of Canon": (b"\0\0\0\x18ftypcrx " + bytes(100), "camera raw is not supported", "convert it to JPEG or PNG"),
+    "SVG": (b'<?xml version="1.0"?>\n<svg width="4"/>', "SVG is not supported", "convert it to JPEG or PNG"),
+    "Photoshop": (b"8BPS\0\1" + bytes(100), "Photoshop is not supported", "convert it to JPEG or PNG"),
+    "JPEG XL": (b"\xff\x0a" + bytes(100), "JPEG XL is not supported", "convert it to JPEG or PNG"),
 }
 
 

@@ -199,6 +199,10 @@ def png_header(width: int, height: int) -> bytes:
         ("cats/a.gif", "WEBP", True),
         ("cats.png/a", "JPEG", False),
         ("cats/a.dat", "JPEG", False),
+        ("cats/a.heic", "HEIF", False),
+        ("cats/a.HEIC", "JPEG", True),
+        ("cats/a.jpg", "HEIF", True),
+        ("cats/a.jp2", "PNG", True),
     ],
 )
 def test_is_misnamed_compares_the_suffix_with_the_format(key: str, found: str, misnamed: bool):

@@ -7,7 +7,13 @@ import pytest
 from PIL import Image
 
 from pipeline.images.examine import Rules, examine
-from pipeline.images.pillow_internals import component_sampling, icc_profile, tiff_tags, without_pixel_limit
+from pipeline.images.pillow_internals import (
+    component_sampling,
+    icc_profile,
+    read_white_is_zero,
+    tiff_tags,
+    without_pixel_limit,
+)
 from pipeline.images.rejection import Rejection
 from tests.images.drawn import encoded, picture, usable
 from tests.images.icc import rgb_profile
@@ -96,3 +102,11 @@ def test_a_tiff_has_its_tags_by_number_and_other_formats_have_none():
     tags = tiff_tags(opened(tiff(np.zeros((4, 6), np.uint16), 1, sample_format=2)))
     assert (tags[256], tags[257], tags[258], tags[262], tags[339]) == (6, 4, (16,), 1, (2,))
     assert tiff_tags(opened(encoded(picture(), "PNG"))) == {}
+
+
+def test_gray_of_16_bits_in_which_0_is_white_is_opened_and_not_inverted():
+    """In big-endian order, Pillow opens it only with our entry. In the other order, it does not invert it, either."""
+    read_white_is_zero()
+    levels = np.arange(0, 6000, 250, np.uint16).reshape(4, 6)
+    for order in "<>":
+        assert (np.asarray(opened(tiff(levels, 0, order))) == levels).all()

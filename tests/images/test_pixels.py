@@ -108,6 +108,7 @@ def compressed(image: bytes) -> bytes:
         (tiff(GRAY_16, 1), GRAY_16 / 257),
         (tiff(GRAY_16, 1, ">"), GRAY_16 / 257),
         (tiff(GRAY_16, 0), 255 - GRAY_16 / 257),
+        (tiff(GRAY_16, 0, ">"), 255 - GRAY_16 / 257),
         (tiff(GRAY_8, 1), GRAY_8),
         (tiff(GRAY_8, 0), 255 - GRAY_8.astype(float)),
         (tiff(GRAY_8, 0, ">"), 255 - GRAY_8.astype(float)),
@@ -120,7 +121,8 @@ def compressed(image: bytes) -> bytes:
         (imagecodecs.png_encode(np.stack([GRAY_16] * 3 + [np.full_like(GRAY_16, 65535)], -1)), GRAY_16 / 257),
     ],
     ids=[
-        *("16 bits", "16 bits, big-endian", "16 bits, white is 0", "8 bits", "8 bits, white is 0"),
+        *("16 bits", "16 bits, big-endian", "16 bits, white is 0", "16 bits, white is 0, big-endian", "8 bits"),
+        "8 bits, white is 0",
         *("8 bits, white is 0, big-endian", "12 bits", "RGB of 16 bits", "RGB of 16 bits, big-endian"),
         *("PNG of 16 bits", "RGB PNG", "gray and alpha", "RGB and alpha"),
     ],

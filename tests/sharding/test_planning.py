@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config.settings import Settings
+from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.labels import proposed_labels
 from pipeline.errors import SettingsError
 from pipeline.plan.plan import Plan, load_plan
@@ -19,6 +19,7 @@ from pipeline.snapshot.part import PartLimits
 from pipeline.snapshot.snapshot import load_snapshot, save_snapshot
 from pipeline.stages.shard import plan_shards
 from pipeline.storage import Place
+from tests.conftest import MakeImages
 from tests.published import changed, no_progress, rows_of_plan
 from tests.snapshots import take_snapshot
 
@@ -35,7 +36,7 @@ from pipeline.snapshot.snapshot import Snapshot, save_snapshot
 
 root, count = Path(sys.argv[1]), int(sys.argv[2])
 rows = (
-    RawExample(f"c{number % 10}/{number:08d}.jpg", [f"c{number % 10}"], "", 1000, 0, "", [], 1)
+    RawExample(f"c{number % 10}/{number:08d}.jpg", [f"c{number % 10}"], "", 1000, None, "", [], 1)
     for number in range(count)
 )
 labels = [f"c{number}" for number in range(10)]
@@ -138,3 +139,32 @@ def test_a_question_is_not_repeated_if_another_run_adds_labels_in_between(
 
 def assert_alike(one: Plan, other: Plan) -> None:
     assert (one.version, one.labels, one.quality) == (other.version, other.labels, other.quality)
+
+
+@pytest.mark.parametrize(
+    ("names", "offset", "expected"),
+    [
+        (range(12), 0, ""),
+        (range(1, 13), 0, "the label 1 has the id 0"),
+        (range(1, 13), 1, ""),
+        ([0, 1, 10, 11, 3], 0, "the label 3 has the id 2"),
+        (["00", "01", "02"], 0, ""),
+        (["0", "1", "cats"], 0, ""),
+    ],
+)
+def test_numbers_as_labels_are_named_if_the_ids_are_others(
+    make_images: MakeImages,
+    tmp_path: Path,
+    names: list[object],
+    offset: int,
+    expected: str,
+    caplog: pytest.LogCaptureFixture,
+):
+    source = make_images({str(name): 1 for name in names})
+    places = {"source_uri": str(source), "workspace": str(tmp_path / "w"), "label_offset": offset}
+    settings = settings_from(places)
+    with caplog.at_level("INFO"):
+        load_plan(plan_shards(settings, take_snapshot(settings)))
+    notes = [record.message for record in caplog.records if "the labels are numbers" in record.message]
+    assert len(notes) == bool(expected)
+    assert expected in "".join(notes)

@@ -10,7 +10,10 @@ import pytest
 from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import SettingsError, SourceError
 from pipeline.snapshot import checksums
+from pipeline.snapshot.extract import sweep
+from pipeline.snapshot.options import extract_options
 from pipeline.snapshot.raw_example import from_lines
+from pipeline.snapshot.raw_reader import unfinished_copies
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot
 from tests.conftest import MakeImages, jpeg
 from tests.snapshots import take_snapshot
@@ -171,3 +174,19 @@ def test_a_file_that_grows_while_it_is_listed_stops_the_snapshot(settings: Setti
     with pytest.raises(SourceError, match="changed while it was being listed"):
         take_snapshot(settings)
     assert not list(Path(settings.workspace).rglob("*.jsonl"))
+
+
+def test_the_copies_of_a_bucket_are_not_searched_for_temporary_files(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+):
+    """A workspace may have ten million copies."""
+    options = extract_options(settings)
+    copies = Path(options.origin.cache)
+    for folder in (copies / "ab", unfinished_copies(copies)):
+        folder.mkdir(parents=True)
+    seen: list[str] = []
+    real = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path=".": seen.append(str(path)) or real(path))
+    sweep(options)
+    assert str(unfinished_copies(copies)) in seen
+    assert not {str(copies), str(copies / "ab")} & {*seen}

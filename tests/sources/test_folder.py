@@ -1,4 +1,5 @@
 import os
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -101,6 +102,19 @@ def test_other_files_are_skipped_with_a_reason(tmp_path: Path):
         "loose.jpg": "not in a class folder",
     }
     assert listed(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "folder", ["@eaDir", "#recycle", "@Recycle", "$RECYCLE.BIN", "System Volume Information", "__MACOSX", "lost+found"]
+)
+def test_folders_that_programs_make_are_no_classes(tmp_path: Path, folder: str):
+    write(tmp_path, "cats/a.jpg", "dogs/b.jpg", f"{folder}/c.jpg", f"cats/{folder}/d/SYNOPHOTO_THUMB_M.jpg")
+    assert listed(tmp_path) == [("cats/a.jpg", "cats", ""), ("dogs/b.jpg", "dogs", "")]
+    assert skipped(tmp_path) == {f"{folder}/c.jpg": "hidden", f"cats/{folder}/d/SYNOPHOTO_THUMB_M.jpg": "hidden"}
+    write(tmp_path, "train/a/1.jpg", "val/a/2.jpg", f"train/{folder}/3.jpg")
+    for name in ("cats", "dogs"):
+        shutil.rmtree(tmp_path / name)
+    assert {split for _, _, split in listed(tmp_path)} == {"train", "validation"}
 
 
 def test_linked_images_are_listed_and_loops_and_pipes_are_skipped(tmp_path: Path):

@@ -151,3 +151,10 @@ def test_metadata_that_is_not_utf_8_is_refused_unless_its_encoding_is_declared(t
     classes = next(list_images(tmp_path, SourceOptions(list_encoding="latin-1")))
     assert isinstance(classes, Classes)
     assert classes.texts[FISH] == "Röte"
+
+
+def test_folders_that_programs_make_do_not_change_the_layout(tmp_path: Path):
+    expected = listed(imagenet(tmp_path))
+    write_images(tmp_path, "train/@eaDir/a.JPEG", "train/lost+found/b.JPEG")
+    assert recognizes(tmp_path)
+    assert listed(tmp_path) == expected

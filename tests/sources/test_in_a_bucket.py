@@ -82,3 +82,16 @@ def test_an_object_named_like_the_source_is_not_a_list(tmp_path: Path, gcs: Fake
     gcs.put("bucket", "raw/photos", b"")
     after = snapshot_of(uri, "gs://bucket/w")
     assert (after.origin.root, after.fingerprint) == (uri, before.fingerprint)
+
+
+def test_an_image_with_many_boxes_takes_one_request(tmp_path: Path, gcs: FakeGcs):
+    write_images(tmp_path, "a.jpg", "b.jpg")
+    rows = "".join(f"{name}.jpg,cat,{side},0,50,50\n" for side in range(20) for name in "ab")
+    (tmp_path / "list.csv").write_text(f"path,label,xmin,ymin,xmax,ymax\n{rows}")
+    gcs.put_folder("bucket", "boxes/", tmp_path)
+    found = list(images_of(place_of("gs://bucket/boxes/list.csv"), SourceOptions()))
+    assert [(item.key, len(item.boxes), item.size > 0) for item in found if isinstance(item, Listed)] == [
+        ("a.jpg", 20, True),
+        ("b.jpg", 20, True),
+    ]
+    assert gcs.requests["get"] < 10

@@ -11,6 +11,7 @@ from pyarrow import parquet
 
 from pipeline.errors import SourceError
 from pipeline.sources import MISSING, Box, Found, Listed, Skipped, SourceOptions, listing
+from pipeline.sources.key_range import KeyRange
 from pipeline.sources.listing import list_images
 
 
@@ -204,12 +205,44 @@ def test_a_repeated_row_counts_once(tmp_path: Path):
         ),
         ("label,split", "cat,train", "cat,test", "split 'train' and again with 'test': an image belongs to one split"),
         ("label,group", "cat,1", "cat,2", "group '1' and again with '2'"),
-        ("label,xmin,ymin,xmax,ymax", "cat,0,0,1,1", "cat,0,0,2,2", "put all boxes of an image into one row"),
+        (
+            "label,xmin,ymin,xmax,ymax",
+            "cat,0,0,1,1",
+            "cat,,,,",
+            r"boxes \[\[0\.0, 0\.0, 1\.0, 1\.0\]\] and again with \[\]",
+        ),
+        ("label,split,xmin,ymin,xmax,ymax", "cat,train,0,0,1,1", "cat,test,2,2,3,3", "'train' and again with 'test'"),
     ],
 )
 def test_rows_that_disagree_on_an_image_are_refused(columns: str, one: str, other: str, advice: str, tmp_path: Path):
     with pytest.raises(SourceError, match=rf"list\.csv lists 'a\.jpg' with .*{advice}"):
         entries_of(csv(tmp_path, f"path,{columns}\na.jpg,{one}\nb.jpg,{one}\na.jpg,{other}\n"))
+
+
+def test_rows_that_are_boxes_of_one_image_are_joined(tmp_path: Path):
+    head, rows = "path,label,group,xmin,ymin,xmax,ymax\n", ["a.jpg,cat,g,1,1,9,9", "b.jpg,cat,g,0,0,1,1"]
+    rows += ["./a.jpg,cat,g,20,20,40,40", "a.jpg,cat,g,1,1,9,9"]
+    place = csv(tmp_path, head + "\n".join(rows) + "\n")
+    joined = Listed("a.jpg", ("cat",), "", MISSING, 0, group="g", boxes=(Box(1, 1, 9, 9), Box(20, 20, 40, 40)))
+    assert entries_of(place)[:2] == [joined, Skipped("a.jpg", "listed twice")]
+    ranges = [list(listing.list_range(place, SourceOptions(), KeyRange(*keys))) for keys in (("", "b"), ("b", ""))]
+    assert ranges[0] + ranges[1] == entries_of(place)
+
+
+def test_boxes_of_one_image_can_have_different_labels(tmp_path: Path):
+    rows = "a.jpg,cat,1,1,9,9\na.jpg,dog,2,2,8,8\na.jpg,cat,3,3,7,7\n"
+    [image] = entries_of(csv(tmp_path, f"path,label,xmin,ymin,xmax,ymax\n{rows}"))
+    assert isinstance(image, Listed)
+    assert image.labels == ("cat", "dog")
+    assert image.boxes == (Box(1, 1, 9, 9, "cat"), Box(2, 2, 8, 8, "dog"), Box(3, 3, 7, 7, "cat"))
+
+
+def test_lists_of_boxes_that_differ_are_refused(tmp_path: Path):
+    rows = [{"path": "a.jpg", "label": "cat", "boxes": [[0, 0, side, side]]} for side in (1, 2)]
+    with pytest.raises(
+        SourceError, match=r"boxes \[\[0\.0, 0\.0, 1\.0, 1\.0\]\] and again with .*one box into each row"
+    ):
+        entries_of(json_lines(tmp_path, *rows))
 
 
 def test_settings_name_the_columns(tmp_path: Path):

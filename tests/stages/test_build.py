@@ -20,7 +20,7 @@ from pipeline.__main__ import main
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import checksum, load, require_shards
 from pipeline.dataset.verify import verify
-from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError
+from pipeline.errors import ConflictError, DatasetError, FileSystemError, SettingsError, SourceError
 from pipeline.plan.plan import load_plan
 from pipeline.plan.range_plan import load_range
 from pipeline.plan.results import hashes_path
@@ -489,7 +489,7 @@ def test_content_hashes_zeroed_by_a_power_loss_are_written_again(settings: Setti
 def test_commit_fails_if_a_shard_was_not_written(settings: Settings):
     plan_path, ranges = planned(settings)
     write_and_copy(ranges[:1])
-    with pytest.raises(DatasetError, match="was not written"):
+    with pytest.raises(FileSystemError, match="was not written"):
         commit(plan_path, settings)
 
 

@@ -1,5 +1,6 @@
 """Source, workspace and published datasets on a disk or in a bucket: any combination gives the same dataset."""
 
+import gzip
 import hashlib
 import json
 import threading
@@ -7,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from pipeline import storage
 from pipeline.__main__ import main
@@ -17,9 +20,13 @@ from pipeline.dataset.verify import verify
 from pipeline.errors import SourceError
 from pipeline.plan.plan import load_plan
 from pipeline.sharding.publish import copy_range
+from pipeline.sources import SourceOptions
+from pipeline.sources.listing import list_images
 from pipeline.stages.build import build
 from pipeline.stages.shard import write_shards
 from pipeline.storage import Place, copy_new, place_of
+from pipeline.tables.files import find_files
+from pipeline.tables.source import read_table
 from standins.fake_gcs import FakeGcs
 from tests.conftest import MakeImages, jpeg
 from tests.published import commit, no_progress, set_options
@@ -37,6 +44,10 @@ def upload(folder: Path, uri: str = SOURCE) -> None:
 
 def built(source: str, workspace: str, **settings: Any) -> dict[str, Any]:
     return build(settings_from({"source_uri": source, "workspace": workspace, **settings}))
+
+
+def compressed(content: bytes) -> bytes:
+    return gzip.compress(content, mtime=0)
 
 
 def shards_of(result: dict[str, Any]) -> dict[str, bytes]:
@@ -178,12 +189,61 @@ def test_a_list_and_its_images_can_be_stored_in_a_bucket(images: Path, tmp_path:
     assert json.loads(rejected)["path"] == "gs://bucket/none.jpg"
 
 
-def test_folder_placeholders_of_a_console_are_skipped(images: Path, tmp_path: Path, gcs: FakeGcs):
-    gcs.put("bucket", "raw/photos/cats/", b"")
-    gcs.put("bucket", "raw/photos/dogs//001.jpg", jpeg(5))
-    result = built(SOURCE, str(tmp_path / "w"))
-    skipped = load(place_of(result["dataset"])).source["skipped"]
-    assert skipped["a name with an empty part, as a web console gives to a folder"] == 2
+def test_each_object_is_accounted_for_and_all_spellings_give_one_version(images: Path, tmp_path: Path, gcs: FakeGcs):
+    before = built(SOURCE, str(tmp_path / "before"))
+    for name in ("", "cats/", "dogs//001.jpg", "/cats/001.jpg"):
+        gcs.put("bucket", f"raw/photos/{name}", jpeg(5) if name.endswith("jpg") else b"")
+    results = [built(f"{SOURCE}/", workspace) for workspace in (str(tmp_path / "w"), "gs://bucket/work")]
+    assert {result["version"] for result in results} == {before["version"]}
+    dataset = load(place_of(results[0]["dataset"]))
+    assert dataset.source["skipped"] == {
+        "a name with an empty part, such as a//b.jpg": 2,
+        "hidden": 1,
+        "the marker of a folder, as web consoles create it": 2,
+    }
+    objects = [name for name in gcs.names("bucket") if name.startswith("raw/photos/")]
+    assert len(objects) == sum(results[0]["examples"].values()) + results[0]["rejected"] + 5
+
+
+def test_an_empty_object_and_a_compressed_one_are_rejected_as_on_a_disk(images: Path, tmp_path: Path, gcs: FakeGcs):
+    """The CRC32C of an empty object is 0."""
+    (images / "cats" / "empty.jpg").touch()
+    (images / "cats" / "gzip.jpg").write_bytes(compressed(jpeg(6)))
+    gcs.put("bucket", "raw/photos/cats/empty.jpg", b"")
+    gcs.put("bucket", "raw/photos/cats/gzip.jpg", compressed(jpeg(6)), encoding="gzip")
+    names = [path.relative_to(images) for path in sorted(images.rglob("*.jpg"))]
+    rows = "".join(f'"{name}",{name.parent}\n' for name in names)
+    gcs.put("bucket", "raw/photos/list.csv", f"path,label\n{rows}".encode())
+    places = {"disk": str(images), "bucket": SOURCE, "list": f"{SOURCE}/list.csv"}
+    for workspace in (str(tmp_path / "w"), "gs://bucket/work"):
+        results = {name: built(place, workspace, dataset_name=name) for name, place in places.items()}
+        assert len({result["version"] for result in results.values()}) == 1
+        for result in results.values():
+            lines = (place_of(result["dataset"]) / "rejected.jsonl").read_text().splitlines()
+            assert {row["path"]: row["reason"] for row in map(json.loads, lines)} == {
+                "cats/broken.jpg": "not an image: it starts with b'no image'",
+                "cats/empty.jpg": "the file is empty",
+                "cats/gzip.jpg": "it is compressed with gzip",
+            }
+
+
+def test_a_compressed_table_in_a_bucket_is_read_or_refused_with_the_compression(tmp_path: Path, gcs: FakeGcs):
+    parquet.write_table(pa.table({"x": [1, 2], "label": ["a", "b"]}), tmp_path / "t.parquet")
+    contents = {"t.csv": b"x,label\n1,a\n2,b\n", "t.parquet": (tmp_path / "t.parquet").read_bytes()}
+    for name, content in contents.items():
+        gcs.put("bucket", f"tables/{name}/{name}", compressed(content), encoding="gzip")
+        gcs.put("bucket", f"tables/{name}/", b"")
+    gcs.put("bucket", "list/list.csv", compressed(b"path,label\na.jpg,a\n"), encoding="gzip")
+    files = find_files(place_of("gs://bucket/tables/t.csv"))
+    assert [row for raw in read_table(files.files) for row in raw.batch.to_pylist()] == [
+        {"x": "1", "label": "a"},
+        {"x": "2", "label": "b"},
+    ]
+    assert [item.reason for item in files.skipped] == ["the marker of a folder, as web consoles create it"]
+    with pytest.raises(SourceError, match=r"t\.parquet cannot be read .*compressed by gzip: decompress it"):
+        list(read_table(find_files(place_of("gs://bucket/tables/t.parquet")).files))
+    with pytest.raises(SourceError, match=r"list\.csv cannot be read .*compressed by gzip: decompress it"):
+        list(list_images(place_of("gs://bucket/list/list.csv"), SourceOptions()))
 
 
 def test_the_error_for_an_empty_prefix_names_the_source(images: Path, tmp_path: Path):

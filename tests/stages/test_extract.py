@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from pipeline.config.settings import Settings
-from pipeline.errors import SettingsError, SourceError
+from pipeline.errors import FileSystemError, SettingsError, SourceError
 from pipeline.plan.plan import load_plan
 from pipeline.snapshot import checksums
 from pipeline.snapshot.extract import join_listings, list_range
@@ -72,7 +72,7 @@ def test_a_range_that_fails_is_listed_again_alone(divided: Settings, monkeypatch
         )
         with pytest.raises(SourceError, match=r"004\.jpg changed while it was being listed"):
             listed(paths)
-    with pytest.raises(SettingsError, match="was not listed"):  # Nothing is skipped silently.
+    with pytest.raises(FileSystemError, match="was not listed"):  # Nothing is skipped silently.
         join(divided, paths)
     written = {path: path.stat().st_mtime_ns for path in Path(paths[0]).parent.glob("*.listing")}
     assert written

@@ -104,15 +104,17 @@ def test_files_that_are_not_read_are_counted_and_named(
     for name in ("README.md", "model.pkl", "_SUCCESS", ".a.csv.crc"):
         write(tmp_path / "t" / name, "a table of customers")
     write(tmp_path / "t/notes.txt", "These rows are real.\nAll of them.\n")
+    write(tmp_path / "t/#recycle/old.csv", csv_rows(0))
     result = build(settings(tmp_path / "t"))
     dataset: Dataset = load(Path(result["dataset"]))
     assert dataset.source["skipped"] == {
-        "hidden": 2,
+        "hidden": 3,
         "not a table by its name": 2,
         "not a table: its first two lines are not rows of a table with several columns": 1,
     }
     lines = Path(result["dataset"], "skipped.jsonl").read_text().splitlines()
     assert {json.loads(line)["path"] for line in lines} == {
+        "#recycle/old.csv",
         ".a.csv.crc",
         "README.md",
         "_SUCCESS",
@@ -122,7 +124,7 @@ def test_files_that_are_not_read_are_counted_and_named(
     assert "files skipped: 2 not a table by its name" in caplog.text
     assert "2 files in the folder of the table skipped because of the suffix (.md 1, .pkl 1)" in caplog.text
     card = Path(result["dataset"], "card.html").read_text()
-    assert "300 rows were read. Files that were not read: 2 (hidden), 2 (not a table by its name)" in card
+    assert "300 rows were read. Files that were not read: 3 (hidden), 2 (not a table by its name)" in card
 
 
 UNREAD = "is a table in a format that Tenfold does not read: save it"

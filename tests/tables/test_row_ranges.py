@@ -15,7 +15,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from pipeline.config.settings import Settings, settings_from
-from pipeline.errors import SettingsError, SourceError
+from pipeline.errors import FileSystemError, SettingsError, SourceError
 from pipeline.snapshot.part import rows_of
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.stages.build import build
@@ -208,7 +208,7 @@ def test_a_table_that_changes_is_refused(
         monkeypatch.setattr(ranges.extract, "list_rows", changing)
     with pytest.raises(SourceError, match=r"table\.csv changed while it was read: run again"):
         list_range_file(paths[1])
-    with pytest.raises(SettingsError, match="was not listed"):
+    with pytest.raises(FileSystemError, match="was not listed"):
         join(settings(table), paths)
 
 

@@ -89,11 +89,12 @@ class ImageExamples:
         if raw is None:
             sums.reject(row.key, why_unread(row, self._origin) or ABSENT)
             return
-        if google_crc32c.value(raw) != row.crc32c:
+        crc32c = google_crc32c.value(raw)
+        if crc32c != row.crc32c:
             # Going on would give this version other bytes than its fingerprint promises.
             place = place_of_key(self._origin, row.key)
             raise SourceError(f"{place} changed after it was listed: run again to make a new version")
-        image = self._examine(raw, [Box(*box) for box in row.boxes] if row.boxes else ())
+        image = self._examine(raw, [Box(*box) for box in row.boxes] if row.boxes else (), row.key)
         if isinstance(image, Rejection):
             sums.reject(row.key, image)
         else:
@@ -101,5 +102,5 @@ class ImageExamples:
             labels, encoded = tuple(row.labels), image.encoded
             before = self._encode(image, labels, bytes_of(row.key))
             # The checksum of an unchanged image is known already, so its bytes are not read again.
-            records.write(before, encoded, row.crc32c if encoded is raw else google_crc32c.value(encoded))
+            records.write(before, encoded, crc32c if encoded is raw else google_crc32c.value(encoded))
             sums.add(row.key, labels, row.group, image)

@@ -62,7 +62,7 @@ def predict(model: Place, files: Sequence[Path], new_rows: NewRows | None = None
 def _predicted(exported: Any, about: Mapping[str, Any], file: Path) -> dict[str, Any]:
     # The code that prepares images for training reads all formats. The exported model reads JPEG and PNG alone.
     try:
-        image = examine(retried(file.read_bytes, file), Rules())
+        image = examine(retried(file.read_bytes, file), Rules(), key=file.name)
     except OSError as error:  # Missing, or a folder. The other files still get an answer.
         image = Rejection(f"cannot be read: {error.strerror}")
     if isinstance(image, Rejection):

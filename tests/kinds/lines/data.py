@@ -63,7 +63,7 @@ def row_of(numbered: tuple[int, str]) -> RawExample:
     number, line = numbered
     label, _, text = line.partition("\t")
     [record] = frames([encode({"label": label.encode(), "text": text.encode()})])
-    return RawExample(f"line {number:06d}", [label], "", len(record), 0, "", [], 0, content=record)
+    return RawExample(f"line {number:06d}", [label], "", len(record), None, "", [], 0, content=record)
 
 
 class Lines(ExampleKind):

@@ -19,14 +19,17 @@ from pipeline.input import validation_batches
 from pipeline.input.options import batch_options
 from pipeline.records.format import RecordFormat, read_image
 from pipeline.records.tfrecord import read_records
+from pipeline.report.evaluation_section import matrix
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run, load_result
+from pipeline.stages.build import build
 from pipeline.storage import place_of
 from pipeline.training.job import run_job
 from pipeline.training.model.models import build_model, model_options, with_probabilities
 from pipeline.training.served.export import export
 from pipeline.training.served.predict import format_predictions, predict
 from standins.fake_gcs import FakeGcs
+from tests.conftest import MakeImages
 from tests.images.drawn import encoded, scene, turned, usable
 
 pytestmark = pytest.mark.long
@@ -159,3 +162,23 @@ def test_the_result_of_a_training_names_the_export(run: Run):
     result = load_result(run.folder)
     assert result is not None
     assert result["export"] == str(run.folder / "export")
+
+
+def test_class_folders_named_by_numbers_are_shown_by_their_names(make_images: MakeImages, tmp_path: Path):
+    """The ids of these labels are 0 to 3."""
+    names = ["3", "7", "10", "11"]
+    source = make_images(dict.fromkeys(names, 20))
+    settings = SETTINGS.model_copy(update={"source_uri": str(source), "workspace": str(tmp_path / "w")})
+    published = Path(build(settings_from(settings.model_dump()))["dataset"])
+    assert datasets.load(published).labels == tuple(names)
+    run = prepare_run(settings, published, "run")
+    run_job(run, lambda: False)
+    [predicted] = predict(run.folder, [source / "10" / "000.jpg"])
+    assert {predicted["label"], *(each["label"] for each in predicted["likely"])} <= {*names}
+    exported = tf.saved_model.load(str(run.export_folder))
+    answer = exported.serve(tf.constant(held_back(published)))
+    most_likely = answer["probabilities"].numpy().argmax(axis=1)
+    assert answer["label"].numpy().tolist() == [names[index].encode() for index in most_likely]
+    evaluation = json.loads((run.folder / "evaluation.json").read_text())
+    assert [row["name"] for row in evaluation["classes"]] == names
+    assert [name for name, _ in matrix(evaluation)] == names
