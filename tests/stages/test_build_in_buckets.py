@@ -100,16 +100,6 @@ def test_disk_and_bucket_locations_give_the_same_version_and_bytes(
         assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
 
 
-def test_an_empty_object_is_rejected_as_an_empty_file(images: Path, tmp_path: Path, gcs: FakeGcs):
-    gcs.put("bucket", "raw/photos/cats/empty.jpg", b"")
-    for workspace in (str(tmp_path / "w"), "gs://bucket/work"):
-        result = built(SOURCE, workspace)
-        assert result["rejected"] == 2
-        rejected = (place_of(result["dataset"]) / "rejected.jsonl").read_text().splitlines()
-        reasons = {each["path"]: each["reason"] for each in map(json.loads, rejected)}
-        assert reasons["cats/empty.jpg"] == "the file is empty"
-
-
 @pytest.mark.long
 def test_a_second_run_finds_the_dataset_complete_and_fetches_no_image(images: Path, gcs: FakeGcs):
     first = built(SOURCE, "gs://bucket/work")
