@@ -234,6 +234,8 @@ class _Files:
     """Where the bytes of the container are: its key, or a local copy of an object."""
     is_fetched: bool
     """Whether this is a local copy."""
+    copies: str
+    """Where the images are that are copied."""
 
     @classmethod
     def of(cls, container: Container, options: SourceOptions, beside: Sequence[Any]) -> "_Files":
@@ -249,14 +251,20 @@ class _Files:
         name, folder = _hash([FORMAT, *identity, *columns, *beside, options.max_file_bytes]), place_of(options.copies)
         # In a workspace in a bucket, a copy would be no faster than the source.
         is_fetched = isinstance(container.place, BucketPath) and isinstance(folder, Path)
-        return cls(name, folder, str(folder / f"{name}.container") if is_fetched else container.key, is_fetched)
+        return cls(
+            name=name,
+            folder=folder,
+            container=str(folder / f"{name}.container") if is_fetched else container.key,
+            is_fetched=is_fetched,
+            copies=str(folder / f"{name}.images"),
+        )
 
     def __getitem__(self, suffix: str) -> Place:
         return self.folder / f"{self.name}.{suffix}"
 
     def copy_at(self, offset: int) -> Extent:
         """Return where an image is that was copied."""
-        return Extent(str(self["images"]), offset, is_copy=True)
+        return Extent(self.copies, offset, is_copy=True)
 
     def container_at(self, offset: int) -> Extent:
         """Return where an image is that the container holds as it is."""
