@@ -23,7 +23,7 @@ from pipeline.stages.build import build
 from pipeline.stages.extract import divide, extract, list_all
 from pipeline.tables.files import table_files
 from pipeline.tables.selection import Selection, names_in
-from pipeline.tables.source import read_columns, read_table
+from pipeline.tables.source import read_table
 from tests.foreign_shards import example, write_file
 
 ROWS = 120
@@ -290,10 +290,10 @@ def test_a_column_that_only_one_of_many_files_has_can_be_left_out(settings: Call
 def test_a_model_gets_its_own_columns_of_a_table_with_others(tmp_path: Path):
     table = pa.table({"extra": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())), "geo": [{"lat": 1, "lon": 2}]})
     parquet.write_table(table, tmp_path / "t.parquet")
-    [raw] = read_columns(table_files(tmp_path / "t.parquet"), ["geo.lat", "absent"], tmp_path / "t.parquet")
+    [raw] = read_table(table_files(tmp_path / "t.parquet"), selection=Selection.only(["geo.lat", "absent"]))
     assert raw.batch.to_pydict() == {"geo.lat": [1]}
     with pytest.raises(SourceError, match=r"the column 'extra' of .* holds map<.*>, which is not supported: write its"):
-        list(read_columns(table_files(tmp_path / "t.parquet"), ["extra"], tmp_path / "t.parquet"))
+        list(read_table(table_files(tmp_path / "t.parquet"), selection=Selection.only(["extra"])))
 
 
 def test_a_column_that_a_version_dropped_is_a_change(settings: Callable[..., Settings], tmp_path: Path):
