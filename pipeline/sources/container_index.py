@@ -51,6 +51,7 @@ _BATCH = 4096
 """At most this many rows are Python objects at the same time."""
 _NUMBER = re.compile(r"-\d+(-of-\d+)?(-[0-9a-f]+)?$")
 """The number at the end of the name of one of many containers."""
+_Item = ContainedImage | Skipped | Classes
 _MAGIC = ((b"\xff\xd8\xff", ".jpg"), (b"\x89PNG", ".png"), (b"GIF8", ".gif"), (b"BM", ".bmp"))
 """First bytes of images without a name, and the suffixes of their keys."""
 
@@ -343,7 +344,7 @@ def _read(container: Container, file: Path, files: _Files, options: SourceOption
 
         def rows() -> Iterator[_Row]:
             number = 0
-            for item in container.format.images(ContainerFile(file, container.place, beside), options):
+            for item in _decoded(container.format.images(ContainerFile(file, container.place, beside), options)):
                 if isinstance(item, Classes):
                     description.classes = list(item.names)
                 elif isinstance(item, Skipped):
@@ -361,6 +362,17 @@ def _read(container: Container, file: Path, files: _Files, options: SourceOption
             writer.write_batch(batch)
     description.folders = sorted(folders)
     return description
+
+
+def _decoded(found: Iterator[_Item]) -> Iterator[_Item]:
+    """Yield what a format yields. gzip and bz2 report damage as an OSError, which would name the file that is written."""
+    try:
+        yield from found
+    except OSError as error:
+        # gzip and bz2 report damage so. `write_whole` would name the file that it writes.
+        if error.errno is None:
+            raise ValueError(str(error)) from error
+        raise
 
 
 def _batches(rows: Iterable[_Row]) -> Iterator[pa.RecordBatch]:

@@ -1,13 +1,16 @@
 """Each format of containers: what it reads, and what it says about what it cannot read."""
 
+import gzip
 import importlib
 import inspect
+import io
 import json
 import logging
 import sys
 import tarfile
 import textwrap
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +174,45 @@ def test_a_tar_file_that_is_cut_off_between_two_images_is_refused(tmp_path: Path
         SourceError, match=r"a\.tar cannot be read as a tar file of images: it has no end: it is cut off"
     ):
         Found(place, copies)
+
+
+def _with_damaged_header(content: bytes) -> bytes:
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        begin = archive.getmembers()[1].offset
+    return content[: begin + 148] + b"x" + content[begin + 149 :]
+
+
+def _without_last_files(content: bytes) -> bytes:
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        return content[: archive.getmembers()[1].offset + 100]
+
+
+@pytest.mark.parametrize("is_compressed", [False, True])
+@pytest.mark.parametrize(
+    ("damaged", "message"),
+    [
+        (_with_damaged_header, "the header of a file in it is damaged"),
+        (_without_last_files, "it has no end: it is cut off"),
+        (lambda content: content + content, "more follows after its end"),
+    ],
+    ids=["header", "cut off", "joined"],
+)
+def test_no_image_of_a_damaged_tar_file_vanishes(
+    damaged: Callable[[bytes], bytes], message: str, is_compressed: bool, tmp_path: Path, copies: str
+):
+    content = damaged(write_tar(tmp_path / "a.tar", IMAGES).read_bytes())
+    (tmp_path / "a.tar").write_bytes(gzip.compress(content) if is_compressed else content)
+    with pytest.raises(SourceError, match=message):
+        Found(tmp_path / "a.tar", copies)
+
+
+def test_damage_in_a_compressed_tar_file_is_found(tmp_path: Path, copies: str):
+    place = write_tar(tmp_path / "a.tar", IMAGES)
+    content = bytearray(gzip.compress(place.read_bytes()))
+    content[-8] ^= 1  # The checksum.
+    (tmp_path / "a.tar.gz").write_bytes(content)
+    with pytest.raises(SourceError, match="CRC"):
+        Found(tmp_path / "a.tar.gz", copies)
 
 
 def test_a_compressed_tar_file_is_named_in_the_log(tmp_path: Path, copies: str, caplog: pytest.LogCaptureFixture):

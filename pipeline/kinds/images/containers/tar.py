@@ -1,12 +1,14 @@
 """tar: images in class folders, or with their labels beside them (WebDataset), in a tar file that may be compressed."""
 
+import bz2
+import gzip
 import logging
+import lzma
 import re
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Any, Self
 
 from pipeline.sources import Skipped, SourceOptions
 from pipeline.sources.compression import MAGIC_BYTES, compression_of
@@ -14,8 +16,9 @@ from pipeline.sources.container_formats import ArchivedFile, ContainedImage, Con
 
 BESIDE = ()
 NAMES = re.compile(r".+\.(tar(\.(gz|bz2|xz|zst))?|tgz)")
-_MODES: Mapping[str, Literal["r:", "r|gz", "r|bz2", "r|xz"]] = {"": "r:", "gzip": "r|gz", "bz2": "r|bz2", "xz": "r|xz"}
-"""How a file is opened, by its compression. With |, it is read from front to back."""
+_UNPACK: Mapping[str, Callable[[IO[bytes]], Any]] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}
+"""How a file is decompressed. Unlike `tarfile`, these functions find files that are cut off or damaged."""
+_CHUNK = 1 << 20
 _log = logging.getLogger(__name__)
 
 
@@ -26,23 +29,38 @@ def holds_images(file: IO[bytes]) -> bool:
 
 def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage | Skipped]:
     """Yield the images in the order of the archive."""
-    with file.path.open("rb") as stream:
-        compression = compression_of(stream.read(MAGIC_BYTES))
-    if compression not in _MODES:
-        raise ValueError(f"it is compressed by {compression}: decompress it")
-    if compression:
+    with file.path.open("rb") as stored:
+        compression = compression_of(stored.read(MAGIC_BYTES))
+        stored.seek(0)
+        if not compression:
+            with tarfile.open(fileobj=stored, mode="r:", tarinfo=_Header) as archive:
+                yield from images_of_archive(_files(archive, is_compressed=False), options)
+            return
+        if compression not in _UNPACK:
+            raise ValueError(f"it is compressed by {compression}: decompress it")
         _log.info("%s is compressed as a whole: it is read once, from front to back, and not divided", file.place.name)
-    elif not _has_end(file.path):  # The library takes a file that is cut off between two images for a whole one.
-        raise ValueError("it has no end: it is cut off")
-    with tarfile.open(file.path, _MODES[compression]) as archive:
-        yield from images_of_archive(_files(archive, is_compressed=bool(compression)), options)
+        # With |, it is read from front to back.
+        with (
+            _UNPACK[compression](stored) as content,
+            tarfile.open(fileobj=content, mode="r|", tarinfo=_Header) as archive,
+        ):
+            yield from images_of_archive(_files(archive, is_compressed=True), options)
 
 
-def _has_end(file: Path) -> bool:
-    """Whether a file ends with a block of zeros, as each tar file does."""
-    with file.open("rb") as stream:
-        stream.seek(max(0, file.stat().st_size - tarfile.BLOCKSIZE))
-        return not any(stream.read())
+class _Header(tarfile.TarInfo):
+    """The header of a file. `tarfile` takes a damaged or missing one for the end of the archive."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """Return the header in some bytes. Raises ValueError if they are neither a header nor the end."""
+        try:
+            return super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError as error:
+            if len(buf) < tarfile.BLOCKSIZE:
+                raise ValueError("it has no end: it is cut off") from error
+            if any(buf):
+                raise ValueError(f"the header of a file in it is damaged ({error})") from error
+            raise  # Zeros are the end.
 
 
 def _files(archive: tarfile.TarFile, is_compressed: bool) -> Iterator[ArchivedFile]:
@@ -53,6 +71,16 @@ def _files(archive: tarfile.TarFile, is_compressed: bool) -> Iterator[ArchivedFi
             offset = None if is_compressed else info.offset_data
             reason = "" if info.isreg() and not info.issparse() else "a link or another special file in the archive"
             yield ArchivedFile(info.name, info.size, offset, partial(_read, archive, info), reason)
+    _require_end(archive)
+
+
+def _require_end(archive: tarfile.TarFile) -> None:
+    """Read the rest of an archive, which has zeros. Only then a compressed file is verified."""
+    stream = archive.fileobj
+    assert stream is not None
+    while rest := stream.read(_CHUNK):
+        if rest.strip(b"\0"):
+            raise ValueError("more follows after its end, as in joined archives: join the files in them instead")
 
 
 def _read(archive: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
