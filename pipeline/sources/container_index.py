@@ -217,11 +217,11 @@ def open_index(containers: Sequence[Container], others: Sequence[Skipped], optio
 def split_of_container(key: str) -> str:
     """Return the split that the name of a container or of its folder names; empty if there is none.
 
-    For example, `data/train-00000-of-00012.parquet` and `flowers-train-3.tar` belong to the training split.
+    For example, `data/train-00000-of-00012.parquet` and `flowers-1.0-train-3.tar` belong to the training split.
     """
     *folders, name = key.split("/")
-    stem = _NUMBER.sub("", name.partition(".")[0])
-    words = (stem, re.split("[-_]", stem)[-1], *reversed(folders))
+    stems = [_NUMBER.sub("", part) for part in name.split(".")]
+    words = [word for stem in stems for word in (stem, re.split("[-_]", stem)[-1])] + folders[::-1]
     return next((split for word in words if (split := split_of_word(word))), "")
 
 
@@ -365,7 +365,7 @@ def _read(container: Container, file: Path, files: _Files, options: SourceOption
 
 
 def _decoded(found: Iterator[_Item]) -> Iterator[_Item]:
-    """Yield what a format yields. gzip and bz2 report damage as an OSError, which would name the file that is written."""
+    """Yield what a format yields."""
     try:
         yield from found
     except OSError as error:
