@@ -14,7 +14,7 @@ import json
 import posixpath
 import re
 import tarfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache, partial
@@ -451,7 +451,7 @@ def _write_source_index(
         numbers = np.repeat(np.arange(len(tables), dtype=np.int32), [len(table) for table in tables])
         table = pa.concat_tables(tables).combine_chunks()
         del tables
-        table = _with_keys(table.append_column("container", pa.array(numbers)), len(prefix.encode()), containers)
+        table = _with_keys(table.append_column("container", pa.array(numbers)), bytes_of(prefix), containers)
         order = compute.sort_indices(table["key"])
         with storage.write_whole(place, synced=True) as file, pa.ipc.new_file(file, table.schema) as writer:
             for start in range(0, len(order), _BATCH):
@@ -468,11 +468,14 @@ def _mapped(place: Place, stack: ExitStack) -> pa.Table:
     return pa.ipc.open_file(stack.enter_context(pa.memory_map(str(path)))).read_all()
 
 
-def _common_folder(folders: Iterable[str]) -> str:
+def _common_folder(folders: Collection[str]) -> str:
     """Return the path of the folders above all classes, with a slash at its end, for example that of a packed folder.
 
-    A folder of a split is none of them.
+    A folder of a split is none of them. Images beside the folders of the classes do not count.
     """
+    inner = [folder for folder in folders if not all(_is_below(other, folder) for other in folders)]
+    if len(inner) > 1:
+        folders = inner
     # The last folder of an image is its class.
     above = [folder.split("/")[:-1] for folder in folders]
     prefix = ""
@@ -483,12 +486,16 @@ def _common_folder(folders: Iterable[str]) -> str:
     return prefix
 
 
-def _with_keys(table: pa.Table, prefix_bytes: int, containers: Sequence[Container]) -> pa.Table:
-    """Return the rows with their keys: the name without its first bytes, or the number if the name is not unique."""
+def _is_below(folder: str, above: str) -> bool:
+    return not above or f"{folder}/".startswith(f"{above}/")
+
+
+def _with_keys(table: pa.Table, prefix: bytes, containers: Sequence[Container]) -> pa.Table:
+    """Return the rows with their keys: the name without the prefix, or the number if the name is not unique."""
     names, is_image = table["name"], compute.equal(table["reason"], "")
-    if prefix_bytes:
-        shorter = compute.binary_replace_slice(names, 0, prefix_bytes, b"")
-        names = compute.if_else(is_image, shorter, names)
+    if prefix:
+        shorter = compute.binary_replace_slice(names, 0, len(prefix), b"")
+        names = compute.if_else(compute.and_(is_image, compute.starts_with(names, prefix)), shorter, names)
         table = table.set_column(table.column_names.index("name"), "name", names)
     repeated = _repeated(names)
     if repeated.any():

@@ -111,6 +111,18 @@ def test_the_folders_of_an_archive_can_be_splits(tmp_path: Path, copies: str):
     assert {key: item.labels for key, item in here.items() if isinstance(item, Listed)} == found.labels
 
 
+@pytest.mark.parametrize("stray", ["packed/top.jpg", "top.jpg"])
+@pytest.mark.parametrize("above", ["packed", "p\udcff"])
+def test_images_beside_the_classes_of_a_packed_folder_name_no_class(
+    stray: str, above: str, tmp_path: Path, copies: str
+):
+    files = {f"{above}/{key}": content for key, content in IMAGES.items()}
+    stray = stray.replace("packed", above)
+    found = Found(write_tar(tmp_path / "a.tar", {**files, stray: jpeg(9)}), copies)
+    assert found.labels == {key: (key.split("/")[0],) for key in IMAGES}
+    assert found.skipped == {"top.jpg": "not in a class folder"}
+
+
 def test_files_of_systems_in_an_archive_are_skipped(tmp_path: Path, copies: str):
     files = IMAGES | {"__MACOSX/cats/._a.jpg": b"x", "cats/.DS_Store": b"x", "cats/Thumbs.db": b"x", "top.jpg": jpeg(9)}
     found = Found(write_zip(tmp_path / "a.zip", files), copies)
