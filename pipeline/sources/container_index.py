@@ -200,7 +200,7 @@ def open_index(containers: Sequence[Container], others: Sequence[Skipped], optio
     name = _hash([[each.name for each in files], *map(list, others)])
     rows, description = folder / f"{name}.arrow", folder / f"{name}.json"
     known = unless_missing(partial(storage.read_json, description))
-    if not known or not all(map(_are_there, files, known["have_copies"])):
+    if not known or not rows.is_file() or not all(map(_are_there, files, known["have_copies"])):
         with progress("containers", len(containers), "files") as advance:
             described = []
             works = zip(containers, files, strict=True)

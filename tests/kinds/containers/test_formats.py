@@ -91,6 +91,13 @@ class TestContract:
             monkeypatch.setattr(each, "images", None)
         assert Found(place, copies).items == first
 
+    def test_a_file_of_the_index_that_was_removed_is_made_again(self, form: str, tmp_path: Path, copies: str):
+        place = FORMS[form](tmp_path, drawn())
+        first = Found(place, copies).items
+        for path in sorted(Path(copies).iterdir()):
+            path.unlink()
+            assert Found(place, copies).items == first, path.suffix
+
     def test_a_file_that_is_cut_off_is_named(self, form: str, tmp_path: Path, copies: str):
         place = FORMS[form](tmp_path, drawn())
         files = [place] if place.is_file() else [path for path in sorted(place.rglob("*")) if path.suffix != ".md"]
@@ -307,6 +314,13 @@ LAYOUTS: dict[str, tuple[pa.Table, dict[str, str], list[tuple[str, ...]]]] = {
         {"label_column": "fine_label"},
         [("x",), ("y",)],
     ),
+    "whole numbers as floats": (
+        pa.table({"image": pa.array(THREE, IMAGE), "label": [0.0, 1.0, None]}).replace_schema_metadata(
+            hub_metadata(["x", "y"], "label")
+        ),
+        {},
+        [("x",), ("y",)],
+    ),
     "several labels": (
         pa.table({"image": pa.array(THREE, IMAGE), "labels": [[0, 1], [], [1]]}).replace_schema_metadata(
             hub_metadata(["x", "y"], "labels", several=True)
@@ -363,6 +377,21 @@ def test_usual_layouts_of_columns(layout: str, tmp_path: Path, copies: str):
 def test_what_is_missing_in_the_columns_is_named(columns: dict[str, Any], message: str, tmp_path: Path, copies: str):
     parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
     with pytest.raises(SourceError, match=rf"a\.parquet .*{message}"):
+        Found(tmp_path / "a.parquet", copies)
+
+
+def test_a_column_of_paths_beside_the_images_is_named(tmp_path: Path, copies: str):
+    columns = {"image": pa.array(THREE, IMAGE), "path": ["1.jpg", "2.jpg", "3.jpg"], "label": ["a", "b", "c"]}
+    parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match="path_column is 'path', which holds string instead of the bytes of images"):
+        Found(tmp_path / "a.parquet", copies, path_column="path")
+
+
+@pytest.mark.parametrize("labels", [["x", "y", "x"], [0, 1, 2], [0.0, 0.5, 1.0]])
+def test_a_label_that_is_no_class_of_the_hub_is_named(labels: list[Any], tmp_path: Path, copies: str):
+    table = pa.table({"image": pa.array(THREE, IMAGE), "label": labels})
+    parquet.write_table(table.replace_schema_metadata(hub_metadata(["x", "y"], "label")), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=r"a label is .*, but the file names 2 classes"):
         Found(tmp_path / "a.parquet", copies)
 
 

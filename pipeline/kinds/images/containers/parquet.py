@@ -108,7 +108,12 @@ def _columns(file: "ParquetFile", place: object, options: SourceOptions) -> _Col
             "path_column. If each row is an example itself, set TABLE and LABEL instead of SOURCE"
         )
     rest = [name for name in schema.names if name != image]
-    is_struct = _is_struct(schema.field(image).type)
+    kind = schema.field(image).type
+    is_struct = _is_struct(kind)
+    if not is_struct and not _is_bytes(kind):
+        raise ValueError(
+            f"path_column is {image!r}, which holds {kind} instead of the bytes of images: name another column, or none"
+        )
     path = "" if is_struct else next((name for name in COLUMNS["path"] if name in rest), "")
     chosen = {
         role: choose_column(role, rest, place, getattr(options, f"{role}_column"))
@@ -177,6 +182,7 @@ def _labels(cell: Any, classes: Sequence[str] | None) -> tuple[str, ...]:
     if classes is None:
         return labels_of(cell)
     numbers = cell if isinstance(cell, list) else [cell]
-    if any(number is not None and not -1 <= number < len(classes) for number in numbers):
-        raise ValueError(f"a label is {cell}, but the file names {len(classes)} classes")
-    return tuple(dict.fromkeys(classes[number] for number in numbers if number is not None and number >= 0))
+    known = range(-1, len(classes))
+    if any(number is not None and number not in known for number in numbers):
+        raise ValueError(f"a label is {cell!r}, but the file names {len(classes)} classes")
+    return tuple(dict.fromkeys(classes[int(number)] for number in numbers if number is not None and number >= 0))
