@@ -105,6 +105,11 @@ class RawBatch(NamedTuple):
         rows: int = self.batch.num_rows + len(self.rejected) + len(self.empty)
         return rows
 
+    @property
+    def file(self) -> str:
+        """The path of the file, relative to the table."""
+        return self.prefix.removesuffix(":")
+
     def place_of(self, row: int) -> str:
         """Return the name of a row of `batch`."""
         [name] = self.places_of([row])

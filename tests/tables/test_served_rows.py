@@ -70,6 +70,24 @@ def test_new_rows_are_read_as_those_of_the_training(made: Built, tmp_path: Path)
     assert "'2026-01-01', which is not in the format '%d.%m.%Y'" in answers[4]["rejected"]
 
 
+def test_rows_of_a_folder_are_named_by_their_files(made: Built, tmp_path: Path):
+    for name, rows in (("a.csv", ["7,5;1;;a", "1;2;3;4;5", "8;1;;a"]), ("b.csv", ["9;1;;a"])):
+        (tmp_path / "new").mkdir(exist_ok=True)
+        csv_of(tmp_path / "new" / name, ["# other", "x;zip;day;job", *rows])
+    answers = predict_rows(Exported("x"), about_of(made), tmp_path / "new")
+    assert [(Path(each["file"]).name, each["row"], each.get("value")) for each in answers] == [
+        ("a.csv", 3, 7.5),
+        ("a.csv", 4, None),
+        ("a.csv", 5, 8),
+        ("b.csv", 3, 9),
+    ]
+
+
+def test_rows_of_other_files_than_csv_have_no_header(made: Built, tmp_path: Path):
+    (tmp_path / "new.jsonl").write_text('{"x": "7,5", "zip": "1", "day": null, "job": "a"}\n' * 2)
+    assert [each["row"] for each in predict_rows(Exported("x"), about_of(made), tmp_path / "new.jsonl")] == [1, 2]
+
+
 def test_a_setting_of_the_command_has_priority(made: Built, tmp_path: Path):
     new = csv_of(tmp_path / "new.csv", ["x|zip|day|job", "7,5|00012|03.02.2026|a"])
     settings = settings_from({"csv_delimiter": "|", "csv_skip_lines": 0, "list_encoding": "utf-8"})

@@ -41,8 +41,8 @@ def predict(
         {"label", "probability"}. For a model of several labels {"file", "labels", "likely"}, where `labels` lists those
         over one half. For a file that cannot be used {"file", "rejected"} with the reason.
 
-        For a table, the same for each row, which has a "row", too. The header of a file is row 1. A model of a
-        regression gives {"file", "row", "value"}.
+        For a table, the same for each row, which has a "row", too. The header of a CSV file is row 1. Of other files,
+        row 1 is the first one. A model of a regression gives {"file", "row", "value"}.
 
     Raises:
         SourceError: If there is no model, or a table cannot be read or lacks a column of the model.
@@ -87,7 +87,6 @@ def predict_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the prediction for each row of a table, as `predict` returns it. Raises SourceError as it does."""
     schema = schema_of_model(about, settings)
-    first = schema.dialect.header_lines + 1  # The number of the first row of a batch. The header is row 1.
     for raw, (rows, rejected) in read_rows(file, schema):
         if new_rows is not None:
             new_rows.add(rows)
@@ -100,11 +99,11 @@ def predict_rows(
         usable = pa.array([row for row in range(rows.num_rows) if row not in reasons], pa.int64())
         predictions = iter(_predictions_of_rows(exported, rows.take(usable), about))
         unreadable = enumerate(raw.rejected)
-        found = {first + bad.after + position: {"rejected": bad.reason} for position, bad in unreadable}
-        for row, number in enumerate(raw._replace(first_number=first).numbers_of(range(rows.num_rows))):
+        found = {raw.first_number + bad.after + position: {"rejected": bad.reason} for position, bad in unreadable}
+        for row, number in enumerate(raw.numbers_of(range(rows.num_rows))):
             found[number] = {"rejected": reasons[row]} if row in reasons else next(predictions)
-        yield from ({"file": str(file), "row": number, **found[number]} for number in sorted(found))
-        first += len(found)
+        name = str(file / raw.file) if file.is_dir() else str(file)
+        yield from ({"file": name, "row": number, **found[number]} for number in sorted(found))
 
 
 def _predictions_of_rows(exported: Any, rows: pa.RecordBatch, about: Mapping[str, Any]) -> list[dict[str, Any]]:
