@@ -20,7 +20,13 @@ def require_splits(raw: RawBatch, name: str) -> None:
     column = raw.batch.column(name)
     if is_list(column.type):  # It is refused by its type.
         return
-    texts = compute.cast(column, pa.string())
+    try:
+        texts = compute.cast(column, pa.string())
+    except pa.ArrowInvalid as error:
+        raise SourceError(
+            f"the column {name!r} (split_column) holds bytes that are not text in UTF-8: correct them, or name another "
+            "column"
+        ) from error
     known = _splits_of(texts.drop_null().unique().to_pylist())
     if unknown := next((word for word, split in known.items() if split is None), ""):
         row = compute.index(texts, unknown).as_py()

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from pipeline.errors import SourceError
@@ -34,3 +35,10 @@ def test_an_unknown_word_stops_the_build(tmp_path: Path, suffix: str):
     assert f"a{suffix}:{row} has 'holdout' in the column 'fold' (split_column), which is no split" in message
     assert "write train (also training), validation (also val, valid, dev, eval, evaluation), test (also" in message
     assert not [*tmp_path.rglob("*.tfrecord")]
+
+
+def test_a_split_that_is_not_utf8_is_an_error(tmp_path: Path):
+    splits = pa.array([b"train" if number % 3 else b"\xff" for number in range(60)], pa.binary())
+    columns = {"x": list(range(60)), "part": splits, "label": [number % 2 for number in range(60)]}
+    with pytest.raises(SourceError, match=r"'part' \(split_column\) holds bytes that are not text in UTF-8"):
+        built(parquet_of(tmp_path / "t.parquet", **columns), split_column="part")
