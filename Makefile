@@ -98,7 +98,7 @@ lock: ## compile the lock files from pyproject.toml (needs uv)
 	$(LOCK) --group dev -c requirements.txt -o requirements-dev.txt
 	$(LOCK) --group cuda -c requirements.txt -o requirements-cuda.txt
 	$(LOCK) -c requirements.txt benchmarks/environments/storage.in -o benchmarks/environments/storage.txt
-	for name in peers dali spdl litdata ray ffcv img2dataset; do \
+	for name in peers dali spdl litdata ray ffcv img2dataset models; do \
 		$(LOCK) benchmarks/environments/$$name.in -o benchmarks/environments/$$name.txt || exit 1; done
 	$(LOCK) -c requirements.txt --extra heic pyproject.toml tests/readers.in -o $(READERS)
 

@@ -2,7 +2,7 @@
 
     make bench-tables
     python -m benchmarks.tables [--rounds N] [--rows N] [--columns N ...] [--formats csv parquet] [--no-peers] [--large]
-        [--only SECTION] [--json FILE] [--resume]
+        [--only SECTION] [--models] [--json FILE] [--resume]
 
 All contenders of a section are measured in alternating rounds, with a warm page cache. Compare the ratios, whose
 intervals are the lowest and the highest of all rounds. The tables are random, with a fixed seed, and are kept in
@@ -34,6 +34,7 @@ from benchmarks.harness.machine import (
 )
 from benchmarks.harness.rounds import Contender, as_json, measure_whole, measure_work, whole
 from benchmarks.harness.tables import KEY, LABEL, feature_names, table_file
+from benchmarks.table_models import compare_models, models_as_json
 from pipeline.config.allowed import open_unless_set
 from pipeline.config.settings import settings_from
 from pipeline.stages.build import build
@@ -93,6 +94,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--formats", nargs="+", default=FORMATS, choices=FORMATS, help="formats of the tables to write")
     parser.add_argument("--no-peers", action="store_true", help="leave out the writers in .bench/peers, which are slow")
     parser.add_argument("--large", action="store_true", help=f"also measure tasks with {LARGE_TASK_ROWS:,} rows")
+    parser.add_argument("--models", action="store_true", help="only how good the default model is, in half an hour")
     parser.add_argument("--only", default="", metavar="SECTION", help="write, read, train or memory")
     parser.add_argument("--json", type=Path, help="file for every figure, written after each section")
     parser.add_argument("--resume", action="store_true", help="skip the sections that the file of --json has")
@@ -113,6 +115,8 @@ def save_results(results: Mapping[str, Any], file: Path | None) -> None:
 
 def sections(options: argparse.Namespace) -> dict[str, Callable[[], Section]]:
     """Return the chosen sections by their names."""
+    if options.models:
+        return {"models": models_section}
     all_of_them: dict[str, Callable[[], Section]] = {}
     for columns in options.columns:
         all_of_them[f"write, {columns} columns"] = partial(write_section, options, columns)
@@ -252,6 +256,12 @@ def train_section(options: argparse.Namespace) -> Section:
         f"an epoch of `Model.fit` of `mlp`, {steps * BATCH_SIZE:,} rows of {NARROW} columns, batches of {BATCH_SIZE}"
     )
     return Section(as_json(contenders), ratio_table(title, contenders, "work_s"))
+
+
+def models_section() -> Section:
+    """Measure how good the default model is, beside models of scikit-learn in `.bench/models`."""
+    compared, lines = compare_models()
+    return Section(models_as_json(compared), lines)
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@
 
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pipeline.config.settings import Settings
 
@@ -16,7 +16,16 @@ HEAD = """\
 FROM_ENVIRONMENT = {"workspace": "workspace", "local_folder": "~/.cache/tenfold"}
 """Settings whose default an environment variable may replace, with the default if it is not set."""
 
-WITHOUT_DEFAULT = {"num_shards": 20, "label_offset": 1}
+WITHOUT_DEFAULT: Mapping[str, float] = {
+    "num_shards": 20,
+    "label_offset": 1,
+    "max_rejected_fraction": 0.1,
+    "epochs": 10,
+    "batch_size": 32,
+    "learning_rate": 0.001,
+    "patience": 5,
+    "weight_decay": 0.05,
+}
 """Examples of settings that are empty by default. TOML has no empty number."""
 
 

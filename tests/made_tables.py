@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from pipeline.dataset.manifest import Dataset, Split, save
 from pipeline.dataset.shard_lists import Shard
+from pipeline.kinds.table.quantiles import MAX_CODED, quantiles_of
 from pipeline.records import tfrecord
 from pipeline.records.format import RecordFormat
 from pipeline.storage import crc32c_of
@@ -68,7 +69,14 @@ def facts_of(column: Column, values: Sequence[Any]) -> dict[str, Any]:
         return {"vocabulary": [value for value, _ in ordered]}
     if not flat:
         return {"count": 0, "mean": None, "deviation": None}
-    return {"count": len(flat), "mean": float(np.mean(flat)), "deviation": float(np.std(flat))}
+    numbers = np.array(flat, np.float64)
+    facts = {"count": len(flat), "mean": float(np.mean(flat)), "deviation": float(np.std(flat))}
+    if column.is_list:
+        return facts
+    facts["quantiles"] = quantiles_of(numbers, np.ones(len(numbers))).tolist()
+    if column.type == "int" and len(set(flat)) <= MAX_CODED:
+        facts["values"] = sorted(set(flat))
+    return facts
 
 
 def encoded(row: Row, columns: Sequence[Column]) -> bytes:

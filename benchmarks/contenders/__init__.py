@@ -1,7 +1,8 @@
 """The contenders of the benchmarks: this project, other packages, and the limits of the machine.
 
 A module for each kind of work: `writers` (shards), `readers` (batches), `transfers` (objects), `loops` (training
-steps) and `tables` (all of these for tables). `benchmarks.harness.worker` runs a contender in a process of its own.
+steps), `tables` (all of these for tables) and `table_models` (how good the models of tables are).
+`benchmarks.harness.worker` runs a contender in a process of its own.
 """
 
 from typing import Any

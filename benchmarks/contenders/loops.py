@@ -148,13 +148,13 @@ def _built(job: Job) -> tuple[Any, Any]:
     """Return the model and its optimizer, the same for all."""
     import keras
 
-    from pipeline.config.settings import settings_from
+    from pipeline.config.automatic import training_settings
     from pipeline.training.model.models import build_model, model_options
     from pipeline.training.step.optimizer import build_optimizer, optimizer_options
 
     keras.utils.set_random_seed(0)
     chosen = {name: job[name] for name in ("model", "image_size", "batch_size")}
-    settings = settings_from(chosen | {"source_uri": job["folder"]})
+    settings = training_settings(chosen | {"source_uri": job["folder"]})
     model = build_model(model_options(settings), CLASSES)
     return model, build_optimizer(optimizer_options(settings, steps_per_epoch=100), model)
 

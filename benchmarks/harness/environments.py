@@ -53,6 +53,7 @@ ENVIRONMENTS = {
             ),
         ),
         Environment("storage", 0.5, ("google-cloud-storage", "gcsfs")),
+        Environment("models", 0.6, ("scikit-learn", "pandas", "vega-datasets")),
         Environment("dali", 2.0, ("nvidia-dali-cuda120",)),
         Environment("spdl", 0.5, ("spdl-io", "spdl-core")),
         Environment("litdata", 8.0, ("litdata", "torch", "torchvision")),

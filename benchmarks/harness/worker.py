@@ -35,6 +35,7 @@ def answer(name: str, job: dict[str, Any]) -> dict[str, Any]:
         from benchmarks.contenders.loops import TRAININGS
         from benchmarks.contenders.readers import READERS
         from benchmarks.contenders.rival_writers import RIVAL_WRITERS
+        from benchmarks.contenders.table_models import TABLE_MODELS
         from benchmarks.contenders.tables import TABLES
         from benchmarks.contenders.transfers import TRANSFERS
         from benchmarks.contenders.writers import WRITERS
@@ -48,6 +49,7 @@ def answer(name: str, job: dict[str, Any]) -> dict[str, Any]:
             **READERS,
             **TRAININGS,
             **TABLES,
+            **TABLE_MODELS,
         }
         seen = works[name](job)
     except ImportError as error:

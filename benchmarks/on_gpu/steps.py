@@ -15,7 +15,7 @@ import tensorflow as tf
 from benchmarks.harness.rounds import turned
 from benchmarks.on_gpu import Report, Row
 from benchmarks.on_gpu.section import in_words
-from pipeline.config.settings import Settings, settings_from
+from pipeline.config.automatic import TrainingSettings, training_settings
 from pipeline.dataset.manifest import load
 from pipeline.input import training_batches
 from pipeline.input.options import batch_options
@@ -47,14 +47,14 @@ def steps(job: dict[str, Any], report: Report) -> None:
     strategy = open_strategy(None)
     for name, changed in VARIANTS:
         try:
-            row = _variant(name, settings_from({**job["settings"], **changed}), strategy, job)
+            row = _variant(name, training_settings({**job["settings"], **changed}), strategy, job)
         except Exception as error:  # noqa: BLE001 - reported, as said above
             row = Row(name, in_words(error), {"error": in_words(error)})
         report(row)
         gc.collect()
 
 
-def _variant(name: str, settings: Settings, strategy: tf.distribute.Strategy, job: dict[str, Any]) -> Row:
+def _variant(name: str, settings: TrainingSettings, strategy: tf.distribute.Strategy, job: dict[str, Any]) -> Row:
     built = _built(settings, strategy, Path(next(iter(job["datasets"].values()))))
     numbers: dict[str, Any] = {}
     with ExitStack() as stack:
@@ -82,7 +82,7 @@ def _variant(name: str, settings: Settings, strategy: tf.distribute.Strategy, jo
     return Row(name, _in_words(numbers, settings.batch_size, [*job["datasets"]]), numbers)
 
 
-def _built(settings: Settings, strategy: tf.distribute.Strategy, dataset: Path) -> TakesSteps:
+def _built(settings: TrainingSettings, strategy: tf.distribute.Strategy, dataset: Path) -> TakesSteps:
     """Return the steps of a new model, as a training makes them."""
     content = load(dataset)
     keras.utils.set_random_seed(0)

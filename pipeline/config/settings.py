@@ -51,6 +51,7 @@ from pipeline.config.declarations import (
 )
 from pipeline.config.default_folders import default_local_folder, default_workspace
 from pipeline.config.example_kinds import APPLICATIONS, IMAGES, KINDS, TABLE
+from pipeline.config.text_values import ColumnTypes, Names, Texts
 from pipeline.errors import SettingsError
 from pipeline.storage import BucketPath, Place, is_bucket, place_of
 
@@ -80,7 +81,18 @@ WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".keras")
 """A file that `weights` names has one of these suffixes."""
 
 OTHER_FILES_OF_SOURCES = frozenset(
-    {"compression", "csv_quotes", "detection", "key_range", "samples", "split_names", "suffixes"}
+    {
+        "cells",
+        "compression",
+        "container_formats",
+        "container_index",
+        "csv_quotes",
+        "detection",
+        "key_range",
+        "samples",
+        "split_names",
+        "suffixes",
+    }
 )
 """Files of pipeline/sources that are no kind of source."""
 
@@ -119,9 +131,9 @@ class _SettingsBeforeGate(BaseModel):
         title="Source",
         examples=["/data/flowers", "gs://bucket/photos/{date}"],
         description="Folder of raw images, local or gs://bucket/prefix, with one sub-folder for each class, with or "
-        "without train/, validation/ and test/ above them; or a list of images (CSV, JSON lines, Parquet), or the "
-        "folder of Stanford Cars or ImageNet. For a table: a file of CSV, JSON lines, Parquet, Arrow or TFRecord, or a "
-        "folder of such files. "
+        "without train/, validation/ and test/ above them; or a list of images (CSV, JSON lines, Parquet), or "
+        "zip, tar, Parquet or TFRecord files with the images in them, or the folder of Stanford Cars or ImageNet. "
+        "For a table: a file of CSV, JSON lines, Parquet, Arrow or TFRecord, or a folder of such files. "
         "{date}, {year}, {month}, {day}, {hour} and {minute} are replaced by the data date of the run. "
         "If it is empty in the Airflow of `make up`, drawn sample images are used.",
     )
@@ -154,33 +166,40 @@ class _SettingsBeforeGate(BaseModel):
     )
 
     model: Annotated[Text, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.MODELS] = Field(
-        "small_cnn",
+        "",
         title="Model",
         examples=list(MODELS),
-        description=f"The small CNN, a model of keras.applications ({', '.join(APPLICATIONS)}), or your own "
+        description=f"For images: small_cnn, a model of keras.applications ({', '.join(APPLICATIONS)}), or your own "
         "package.module:function, which is called with the image size and the number of classes and "
-        "returns a keras.Model. For a table, the default means mlp, and your own function is called with the schema "
-        "and the number of classes.",
+        "returns a keras.Model. For a table: mlp, or your own function, which is called with the schema and the number "
+        "of classes. Empty: small_cnn for images, and mlp for a table.",
     )
 
-    epochs: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
-        10, title="Epochs", ge=1, le=10_000, description="Passes over the training examples."
+    epochs: Annotated[int | None, Decides.TRAINING, UsedBy.TRAIN] = Field(
+        None,
+        title="Epochs",
+        ge=1,
+        le=10_000,
+        description="Passes over the training examples. With patience, a training can end earlier. Empty: 10 for "
+        "images. For a table, it follows from the number of rows.",
     )
 
-    batch_size: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
-        32,
+    batch_size: Annotated[int | None, Decides.TRAINING, UsedBy.TRAIN] = Field(
+        None,
         title="Batch size",
         ge=1,
         le=65_536,
-        description="Examples in one training step, on all training servers and GPUs together.",
+        description="Examples in one training step, on all training servers and GPUs together. Empty: 32 for images. "
+        "For a table, it follows from the number of rows: 1,024 for 200,000 rows.",
     )
 
-    learning_rate: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
-        0.001,
+    learning_rate: Annotated[float | None, Decides.TRAINING, UsedBy.TRAIN] = Field(
+        None,
         title="Learning rate",
         gt=0,
         le=10,
-        description="Step size of the Adam optimizer. With a warm-up or a schedule, this is the highest value.",
+        description="Step size of the Adam optimizer. With a warm-up or a schedule, this is the highest value. Empty: "
+        "0.001 for images. For a table, it follows from the batch size.",
     )
 
     workspace: Annotated[PlaceText, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN, AllowedBy.WORKSPACES, PLACES] = Field(
@@ -277,7 +296,7 @@ class _SettingsBeforeGate(BaseModel):
         "",
         title="Path column",
         description="In a list: the column of image paths, relative to the folder of the list. Empty: path, image, "
-        "file, filename or uri.",
+        "file, filename or uri. In Parquet or TFRecord files with images: the column of the images.",
     )
 
     label_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, SOURCE] = Field(
@@ -306,6 +325,63 @@ class _SettingsBeforeGate(BaseModel):
         title="List encoding",
         examples=["utf-8", "latin-1", "cp1252", "utf-16"],
         description="Text encoding of a list or table in CSV or TSV.",
+    )
+
+    csv_delimiter: Annotated[str, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = Field(
+        "",
+        title="CSV delimiter",
+        max_length=3,
+        examples=[";", "tab"],
+        description="In a table of CSV: the character between two fields, or tab. Empty: a comma, a tab for .tsv, and "
+        "for .txt the one that the first lines have.",
+    )
+
+    csv_columns: Annotated[Names, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = Field(
+        [],
+        title="CSV columns",
+        examples=[["age", "income", "churn"]],
+        description="In a table of CSV without a header: the names of all columns. Empty: the first line has them.",
+    )
+
+    csv_skip_lines: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = Field(
+        0,
+        title="CSV lines to skip",
+        ge=0,
+        le=10_000,
+        description="In a table of CSV: number of lines before the header, such as comments.",
+    )
+
+    decimal_comma: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = Field(
+        False,
+        title="Decimal comma",
+        description="In a table: texts such as 1,5 are numbers, and texts such as 1.5 are none.",
+    )
+
+    missing_values: Annotated[Texts, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = Field(
+        ["NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A", "?"],
+        title="Missing values",
+        description="In a table: texts that mean a missing value. They apply to a column of CSV whose other texts are "
+        "numbers, dates, times or truth values, and to the label. In other columns of texts, NA may be a continent. An "
+        "empty field is missing in any case.",
+    )
+
+    strip_texts: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = Field(
+        False,
+        title="Strip texts",
+        description="In a table: remove the blanks around texts. Blanks around numbers, dates, times and truth values "
+        "never count.",
+    )
+
+    column_types: Annotated[ColumnTypes, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = (
+        Field(
+            {},
+            title="Column types",
+            examples=[{"zip": "string", "date": "date:%d.%m.%Y"}],
+            description="In a table: the type of each column that is not to be inferred (int, float, bool, string, "
+            "date or time), by its name or a pattern such as code_*. A name comes before a pattern, and a pattern "
+            "before those after it. date and time may have a format of Python's strptime. A row with another value is "
+            "rejected.",
+        )
     )
 
     group_pattern: Annotated[Text, Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES), SOURCE] = Field(
@@ -592,11 +668,24 @@ class Settings(_SettingsToGate):
         "0: all GPUs that it sees. Servers on one machine then divide them evenly.",
     )
 
-    learning_rate_schedule: Annotated[Literal["constant", "cosine"], Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
-        "constant",
+    patience: Annotated[int | None, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
+        None,
+        title="Patience (epochs)",
+        ge=0,
+        le=10_000,
+        description="The training ends if this many epochs in a row are not better in validation than the best epoch "
+        "before them. The model of the best epoch is kept. 0: the training takes all epochs. Empty: 0 for images. For "
+        "a table, it follows from the number of epochs.",
+    )
+
+    learning_rate_schedule: Annotated[
+        Literal["auto", "constant", "cosine"], Decides.TRAINING, UsedBy.TRAIN, TRAINING
+    ] = Field(
+        "auto",
         title="Learning rate schedule",
         description="constant keeps the learning rate. cosine lowers it to 0 until the end of the training, along "
-        "half a cosine, which usually gives a better model if the number of epochs is known.",
+        "half a cosine, which usually gives a better model if the number of epochs is known. auto: constant for "
+        "images, and cosine for a table.",
     )
 
     warmup_epochs: Annotated[NonNegativeFloat, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
@@ -606,13 +695,14 @@ class Settings(_SettingsToGate):
         "high learning rates. It must be less than the number of epochs.",
     )
 
-    weight_decay: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
-        0.0,
+    weight_decay: Annotated[float | None, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
+        None,
         title="Weight decay",
         ge=0,
         le=10,
         description="Share of each weight that a step removes, times the learning rate (AdamW), against overfitting. "
-        "A common value is 0.05. Biases and normalization are excluded. 0: none.",
+        "A common value is 0.05. Biases and normalization are excluded. 0: none. Empty: 0 for images, and 0.05 for a "
+        "table.",
     )
 
     clip_norm: Annotated[NonNegativeFloat, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
@@ -781,6 +871,15 @@ class Settings(_SettingsToGate):
         except LookupError:
             raise ValueError("must be the name of an encoding, such as utf-8, latin-1 or cp1252") from None
 
+    @field_validator("csv_delimiter")
+    @classmethod
+    def _check_delimiter(cls, value: str) -> str:
+        delimiter = "\t" if value in ("tab", "\\t") else value
+        is_special = delimiter.isalnum() or delimiter in ('"', "\r", "\n")
+        if len(delimiter) > 1 or is_special or not delimiter.isascii():
+            raise ValueError("must be one character of ASCII that is no letter, digit, quote or line break, or tab")
+        return delimiter
+
     @field_validator("weights")
     @classmethod
     def _check_weights(cls, value: str) -> str:
@@ -842,7 +941,8 @@ class Settings(_SettingsToGate):
                 f"test_fraction must be less than 1 - validation_fraction ({self.validation_fraction:g}), because the "
                 f"other examples are for training, got {self.test_fraction:g}"
             )
-        if self.warmup_epochs >= self.epochs:
+        # Epochs that follow from the examples are checked when they are known.
+        if self.epochs is not None and self.warmup_epochs >= self.epochs:
             raise ValueError(f"warmup_epochs must be less than epochs ({self.epochs}), got {self.warmup_epochs}")
         if self.balanced and self.class_weights == "balanced":
             raise ValueError(
@@ -853,7 +953,7 @@ class Settings(_SettingsToGate):
                 "freeze_epochs must be 0, unless model is one of keras.applications and weights is set, got "
                 f"{self.freeze_epochs} with model {self.model!r} and weights {self.weights!r}"
             )
-        if self.freeze_epochs > self.epochs:
+        if self.epochs is not None and self.freeze_epochs > self.epochs:
             raise ValueError(f"freeze_epochs must be at most epochs ({self.epochs}), got {self.freeze_epochs}")
         if self.data_date and dates.has_no_time(self.data_date) and dates.needs_time(self.source_uri):
             raise ValueError(
@@ -865,7 +965,7 @@ class Settings(_SettingsToGate):
     @field_validator("model")
     @classmethod
     def _check_model(cls, value: str) -> str:
-        if value not in MODELS and not _FUNCTION.fullmatch(value):
+        if value and value not in MODELS and not _FUNCTION.fullmatch(value):
             names = {name.lower(): name for name in MODELS}
             if close := difflib.get_close_matches(value.lower(), names, n=1):
                 raise ValueError(f"must be a known model or package.module:function (did you mean {names[close[0]]}?)")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from pipeline.config.settings import Settings
+from pipeline.config.automatic import TrainingSettings
 
 CropMode = Literal["random", "random_resized", "whole"]
 CENTER = 7 / 8
@@ -66,7 +66,7 @@ class BatchOptions:
             raise ValueError("cache must be off with balanced, which selects other examples in each epoch")
 
 
-def batch_options(settings: Settings) -> BatchOptions:
+def batch_options(settings: TrainingSettings) -> BatchOptions:
     """Return the options of the settings, but for `cache`, which `open_cache` decides."""
     return BatchOptions(
         image_size=settings.image_size,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.config.automatic import TrainingSettings, with_automatic_values
 from pipeline.config.example_kinds import IMAGES
 from pipeline.config.settings import Settings
 from pipeline.dataset import manifest as datasets
@@ -120,6 +121,7 @@ def shuffle_quality(folder: Place, settings: Settings) -> dict[str, Any]:
     examples = whole.splits["train"].examples
     if examples < 2:
         raise DatasetError(f"{folder} holds {examples} training examples: an order needs at least two")
+    settings = with_automatic_values(settings.model_copy(update={"example_kind": whole.kind}), examples)
     if settings.batch_size < 2:
         raise SettingsError(
             f"batch_size must be at least 2 to measure the order, got {settings.batch_size}: in a batch of one "
@@ -149,7 +151,7 @@ def beginning_of(dataset: Dataset, max_examples: int) -> Dataset:
     return replace(dataset, splits={**dataset.splits, "train": Split(examples, size, split.classes, shards)})
 
 
-def _say_what_is_left_out(settings: Settings, dataset: Dataset, whole: Dataset) -> None:
+def _say_what_is_left_out(settings: TrainingSettings, dataset: Dataset, whole: Dataset) -> None:
     seen, there = (each.splits["train"] for each in (dataset, whole))
     if seen.examples < there.examples:
         _log.info(

@@ -8,8 +8,9 @@ from typing import Any
 from bokeh.resources import INLINE
 from PIL import ImageOps
 
+from pipeline.config.automatic import training_settings
 from pipeline.config.example_kinds import IMAGES
-from pipeline.config.settings import settings_for, settings_from
+from pipeline.config.settings import settings_for
 from pipeline.errors import SettingsError
 from pipeline.evaluation.best_epoch import best_epoch
 from pipeline.monitor.diagnosis import Spread, Summary, percent, spread, summarize, three_digits
@@ -79,7 +80,7 @@ def verdict(run: RecordedRun) -> str:
     samples = run.servers[run.slowest].rows
     diagnosis = diagnose_server(run.slowest, run.steps, samples, run.epochs)
     try:
-        settings = settings_from(run.files.settings)
+        settings = training_settings(run.files.settings)
         return with_advice(diagnosis, settings, run.dataset.get("settings") or {})
     # This machine may lack a kind of source that the run used. Its verdict still holds.
     except SettingsError:

@@ -24,7 +24,7 @@ MAX_JSON_BYTES = 64 << 20
 """Maximum size of a JSON file of a run. The API server reads these files, which others may write."""
 COMET_LOGGED = "comet/logged.json"
 """Exists once the results of a run are logged to Comet: where, and the promotion that was logged after them."""
-RUN_FORMAT = 4
+RUN_FORMAT = 5
 """The format of all files of a run, the record included, which `run.json` states.
 
 Increase it also if a setting is removed or renamed: `run.json` holds the settings.

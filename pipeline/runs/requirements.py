@@ -9,7 +9,7 @@ from pipeline.errors import SettingsError
 from pipeline.plan.example_kind import kind_of
 from pipeline.runs.champion import pointer_of
 from pipeline.runs.own_model import require_own_model
-from pipeline.runs.training_settings import fitting_settings, settings_of_training
+from pipeline.runs.training_settings import fitting_settings, require_model, settings_of_training
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.storage import BucketPath, Place, place_of
 from pipeline.system.proxies import require_proxies
@@ -28,8 +28,8 @@ def require_startable(settings: Settings, dataset: Place) -> Dataset:
     content = load_usable(settings, dataset)
     require_shards(dataset, content)
     _require_fit(settings, content.records.multi_label, str(dataset))
-    settings_of_training(settings, content)
-    require_shares(settings.num_training_servers, settings.batch_size, len(content.splits["train"].shards))
+    of_training = settings_of_training(settings, content)
+    require_shares(settings.num_training_servers, of_training.batch_size, len(content.splits["train"].shards))
     # The gate would refuse a champion that it cannot read only after the training.
     if settings.promote != "never":
         pointer_of(place_of(settings.workspace), content.name)
@@ -47,14 +47,23 @@ def load_usable(settings: Settings, dataset: Place) -> Dataset:
     return load(dataset)
 
 
-def require_shares(servers: int, batch_size: int, shards: int) -> None:
-    """Raise SettingsError if some servers would get no shard, or no equal part of a batch."""
+def require_before_listing(settings: Settings) -> None:
+    """Raise SettingsError for what is known to be wrong with a training before its source is listed."""
+    require_model(settings.model, settings.example_kind, settings.source_uri)
+    require_shares(settings.num_training_servers, settings.batch_size, settings.train_shards)
+
+
+def require_shares(servers: int, batch_size: int | None, shards: int) -> None:
+    """Raise SettingsError if some servers would get no shard, or no equal part of a batch.
+
+    `batch_size` is None if Tenfold chooses it, which then fits.
+    """
     if servers > shards:
         raise SettingsError(
             f"num_training_servers must be at most {shards}, the number of training shards, got {servers}: train on "
             "fewer servers, or build the dataset with more shards"
         )
-    if batch_size % servers:
+    if batch_size is not None and batch_size % servers:
         raise SettingsError(
             f"batch_size must be a multiple of num_training_servers ({servers}), got {batch_size}: set "
             f"batch_size={-(-batch_size // servers) * servers}"
@@ -64,7 +73,7 @@ def require_shares(servers: int, batch_size: int, shards: int) -> None:
 def require_trainable(settings: Settings, snapshot: Place) -> None:
     """Raise SettingsError if a setting does not fit the examples, or the model cannot be built. No shard is needed."""
     content = load_snapshot(snapshot)
-    fitting_settings(settings, content.kind, content.table, content.source_uri)
+    fitting_settings(settings, content.kind, content.table, content.source_uri, content.listed)
     _require_fit(settings, content.multi_label, content.source_uri)
     can_build = kind_of(content).is_model_checked
     require_own_model(settings, len(content.labels), multi_label=content.multi_label, can_build=can_build)

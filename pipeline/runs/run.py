@@ -35,8 +35,7 @@ from typing import Any
 
 from pipeline import storage
 from pipeline.config.allowed import require_allowed, require_folder
-from pipeline.config.declarations import Decides
-from pipeline.config.settings import Settings, settings_from, settings_with
+from pipeline.config.automatic import TrainingSettings, deciding_values, training_settings
 from pipeline.config.workspace import place_hash, run_folder
 from pipeline.errors import (
     DatasetError,
@@ -90,7 +89,7 @@ class Run:
     run_id: str
     dataset: str
     dataset_version: str
-    settings: Settings
+    settings: TrainingSettings
     host: dict[str, Any]
     software: dict[str, str]
     steps_per_epoch: int
@@ -135,7 +134,7 @@ class Run:
         return self.folder / EXPORT
 
 
-def training_folder(settings: Settings, run_id: str, dataset_version: str, index: int = 0) -> Path:
+def training_folder(settings: TrainingSettings, run_id: str, dataset_version: str, index: int = 0) -> Path:
     """Return the folder of a training on this worker. The run and all settings that decide the training name it.
 
     A run that is cleared with other settings keeps its id. In the same folder, it would go on from a checkpoint of
@@ -150,17 +149,17 @@ def _of_server(index: int) -> str:
     return f"{SERVERS}/{index}" if index else ""
 
 
-def training_place(settings: Settings, run_id: str, dataset_version: str) -> Place:
+def training_place(settings: TrainingSettings, run_id: str, dataset_version: str) -> Place:
     """Return the place of a training for all workers: the folder of server 0, or the place it is mirrored to."""
     return run_folder(settings.workspace, run_id) / _key(settings, dataset_version)
 
 
-def _key(settings: Settings, dataset_version: str) -> str:
+def _key(settings: TrainingSettings, dataset_version: str) -> str:
     """Return the identity of a training: a hash of the dataset and of the settings that decide the training.
 
     It also depends on RUN_FORMAT, so that a training never continues in a folder with files of another format.
     """
-    content = {name: getattr(settings, name) for name in settings_with(Decides.TRAINING)}
+    content = deciding_values(settings)
     content |= {"dataset": dataset_version, "format": RUN_FORMAT}
     if settings.weights:
         content["weights"] = f"{crc32c_of(Path(settings.weights)):08x}"  # The content decides, not the path.
@@ -214,7 +213,7 @@ def load_run(folder: Path) -> Run:
     require_run_format(content, folder)
     del content["format"]
     # The folder itself counts, not the stored one: a run may have been moved, or fetched to another worker.
-    return Run(**{**content, "folder": folder, "settings": settings_from(content["settings"])})
+    return Run(**{**content, "folder": folder, "settings": training_settings(content["settings"])})
 
 
 @dataclass(frozen=True)
@@ -437,7 +436,7 @@ def describe_progress(places: Mapping[str, Any], run_id: str) -> str:
 
     `places` are the settings `workspace` and `local_folder`, if they differ from the defaults.
     """
-    settings = settings_from(places)
+    settings = training_settings(places)
     folders = local_run_folder(settings.workspace, settings.local_folder, run_id).glob(f"*/{RUN}")
     newest = max(folders, key=lambda path: path.stat().st_mtime, default=None)
     row = last_row(newest.parent / "record", "epochs") if newest else None

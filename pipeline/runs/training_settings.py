@@ -1,8 +1,9 @@
-"""The settings of a training that depend on the kind of its examples."""
+"""The settings of a training that depend on the kind of its examples, and on their number."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from pipeline.config.automatic import TrainingSettings, with_automatic_values
 from pipeline.config.example_kinds import IMAGES, KINDS
 from pipeline.config.settings import Settings
 from pipeline.dataset.manifest import Dataset
@@ -10,41 +11,41 @@ from pipeline.errors import SettingsError
 from pipeline.plan.example_kind import kind_named
 
 
-def settings_of_training(settings: Settings, dataset: Dataset) -> Settings:
-    """Return the settings of a training on a dataset, with the model and the kind of its examples.
+def settings_of_training(settings: Settings, dataset: Dataset) -> TrainingSettings:
+    """Return the settings of a training on a dataset, with the kind of its examples and all automatic values.
 
     The kind of the examples is that of the dataset, because the command `train` does not need the setting. Raises
     SettingsError if a setting does not fit this kind.
     """
-    return fitting_settings(settings, dataset.kind, dataset.table, dataset.name)
+    examples = dataset.splits["train"].examples
+    return fitting_settings(settings, dataset.kind, dataset.table, dataset.name, examples)
 
 
-def fitting_settings(settings: Settings, kind: str, facts: Mapping[str, Any], place: str) -> Settings:
-    """Return the settings of a training on examples of a kind. The default model means the first one of the kind.
+def fitting_settings(
+    settings: Settings, kind: str, facts: Mapping[str, Any], place: str, training_examples: int
+) -> TrainingSettings:
+    """Return the settings of a training on examples of a kind, with all automatic values.
 
     `facts` are those of the kind about the examples: the schema of a table. `place` is the source or the dataset, for
     messages. Raises SettingsError if the model or another setting does not fit.
     """
-    if settings.model == Settings.model_fields["model"].default:
-        settings = settings.model_copy(update={"model": KINDS[kind].models[0]})
-    require_model(settings, kind, place)
+    require_model(settings.model, kind, place)
     for name, fitting in kind_named(kind).fitting_values(facts).items():
         if (value := getattr(settings, name)) not in fitting.values:
             values = " or ".join(_as_set(each) or "empty" for each in fitting.values)
             raise SettingsError(
                 f"{name} must be {values} for a {fitting.examples}, as in {place}, got {_as_set(value)}: {fitting.why}"
             )
-    return settings.model_copy(update={"example_kind": kind})
+    return with_automatic_values(settings.model_copy(update={"example_kind": kind}), training_examples)
 
 
-def require_model(settings: Settings, kind: str, place: str) -> None:
+def require_model(model: str, kind: str, place: str) -> None:
     """Raise SettingsError, with the models that fit, if the model is one for another kind of examples."""
     models = KINDS[kind].models
-    if ":" not in settings.model and settings.model not in models:
+    if model and ":" not in model and model not in models:
         what = kind if kind == IMAGES else f"a {kind}"
         raise SettingsError(
-            f"model must be {', '.join(models)} or package.module:function for {what}, as in {place}, got "
-            f"{settings.model!r}"
+            f"model must be {', '.join(models)} or package.module:function for {what}, as in {place}, got {model!r}"
         )
 
 

@@ -29,9 +29,9 @@ def build(settings: Settings, for_training: bool = False) -> dict[str, Any]:
     if not for_training:
         return _published(settings, extract(settings))
     # Imports SciPy, which takes 0.3 s.
-    from pipeline.runs.requirements import require_shares, require_trainable
+    from pipeline.runs.requirements import require_before_listing, require_trainable
 
-    require_shares(settings.num_training_servers, settings.batch_size, settings.train_shards)
+    require_before_listing(settings)
     snapshot = extract(settings)
     require_trainable(settings, snapshot)
     return _published(settings, snapshot)

@@ -60,13 +60,12 @@ def _blocks(
 ) -> Iterator[Block]:
     """Yield every row, and add it to the sums of `listing` and to `values`."""
 
-    def rows_of(numbered: tuple[int, RawBatch]) -> list[Rows]:
-        first, raw = numbered
-        return list(rows_of_batch(converted(raw.batch, schema), raw.rejected, schema, prefix, first, raw.split))
+    def rows_of(raw: RawBatch) -> list[Rows]:
+        return list(rows_of_batch(converted(raw.batch, schema), raw, schema))
 
     classes: Counter[str] = Counter()
     # Arrow works without Python's lock, so two batches are done at once.
-    batches = ordered_map(rows_of, _numbered(raws, number), THREADS, under_way=THREADS + 1)
+    batches = ordered_map(rows_of, _numbered(raws, prefix, number), THREADS, under_way=THREADS + 1)
     for rows in chain.from_iterable(batches):
         columns, labels = rows.block.columns, rows.block.labels
         listing.listed += len(columns)
@@ -78,10 +77,10 @@ def _blocks(
     listing.classes = dict(classes)
 
 
-def _numbered(raws: Iterable[RawBatch], number: int) -> Iterator[tuple[int, RawBatch]]:
+def _numbered(raws: Iterable[RawBatch], prefix: str, number: int) -> Iterator[RawBatch]:
     """Yield batches, each with the number of its first row."""
     for raw in raws:
-        yield number, raw
+        yield raw._replace(prefix=prefix, first_number=number)
         number += raw.rows
 
 

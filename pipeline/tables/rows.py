@@ -1,6 +1,5 @@
 """Rows of a table as rows of a snapshot. Each carries its own record, so nothing is read again to write it."""
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -16,15 +15,15 @@ from pipeline.records.byte_arrays import BYTES, heads_of, joined, values
 from pipeline.records.example import example_head
 from pipeline.records.frames import framed
 from pipeline.snapshot.fingerprint import as_hashes
-from pipeline.snapshot.part import COLUMNS, SPLITS, Block, block_of, hash_texts, split_codes
+from pipeline.snapshot.part import COLUMNS, Block, block_of, hash_texts, split_codes
 from pipeline.snapshot.raw_example import RawExample, quoted
 from pipeline.tables.convert import Converted, Rejection
 from pipeline.tables.encode import MAX_CELLS, encode_columns
 from pipeline.tables.row_values import Values, no_values, values_of
 from pipeline.tables.schema import Column, Schema
-from pipeline.tables.source import RejectedRow
+from pipeline.tables.source import RawBatch
+from pipeline.tables.stated_splits import splits_of
 
-BAD_SPLIT = ("The split is none of train, validation and test", "Write one of them, or leave the field empty")
 CACHED_HEADS = 1 << 14
 """The heads of at most this many lengths of records are cached."""
 _ESCAPED = r'[^ -~]|["\\]'
@@ -51,17 +50,12 @@ def _is_last(column: Column, schema: Schema) -> bool:
     return column.role in ("key", "split") or (column.role == "label" and schema.task == "classification")
 
 
-def rows_of_batch(
-    batch: Converted, ragged: Sequence[RejectedRow], schema: Schema, prefix: str, first_number: int, split: str = ""
-) -> Iterator[Rows]:
+def rows_of_batch(batch: Converted, raw: RawBatch, schema: Schema) -> Iterator[Rows]:
     """Yield the rows of a batch, a few megabytes at a time, and after them the rejected ones.
 
-    A rejected row without a key is named by `prefix` and its number. `ragged` are rows that could not be parsed.
-    `split` is the split of all rows, unless a column states it.
+    `raw` is the batch before its conversion. A rejected row without a key has the name of its place.
     """
-    accepted = batch.batch
-    splits = enumerate(_splits(accepted, schema, split))
-    rejected = {number: BAD_SPLIT for number, stated in splits if stated not in ("", *SPLITS)} | batch.rejected
+    accepted, rejected, split = batch.batch, batch.rejected, raw.split
     if rejected:
         is_rejected = np.zeros(accepted.num_rows, np.bool_)
         is_rejected[list(rejected)] = True
@@ -70,11 +64,10 @@ def rows_of_batch(
     for start in range(0, accepted.num_rows, rows):
         yield _accepted(accepted.slice(start, rows), schema, split)
     if rejected:
-        before = [row.after for row in ragged]
-        places = [f"{prefix}{first_number + row + bisect_right(before, row)}" for row in rejected]
-        yield _rejected(batch.batch.take(list(rejected)), places, list(rejected.values()), schema)
-    if ragged:
-        rows_of_ragged = [rejected_row(row.key, row.reason, row.advice) for row in ragged]
+        values = batch.batch.take(list(rejected))
+        yield _rejected(values, raw.places_of(rejected), list(rejected.values()), schema)
+    if raw.rejected:
+        rows_of_ragged = [rejected_row(row.key, row.reason, row.advice) for row in raw.rejected]
         yield _without_record(rows_of_ragged, schema)
 
 
@@ -169,7 +162,7 @@ def rejected_row(place: str, reason: str, advice: str, content: bytes = b"") -> 
 
 def _splits(typed: pa.RecordBatch, schema: Schema, split: str) -> list[str]:
     column = schema.of_role("split")
-    return [stated.lower() for stated in _texts(typed, column)] if column else [split] * typed.num_rows
+    return splits_of(_texts(typed, column)) if column else [split] * typed.num_rows
 
 
 def _texts(batch: pa.RecordBatch, column: Column | None) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from pipeline.config.settings import Settings, settings_from
+from pipeline.config.automatic import TrainingSettings, training_settings
 from pipeline.errors import SettingsError, error_to_json
 from pipeline.training.model.models import build_model, model_options
 from pipeline.training.model.own_functions import explain_errors
@@ -22,7 +22,7 @@ from pipeline.training.step.steps import StepOptions, Steps
 
 def main(classes: int, labels: str, answer: Path) -> None:
     """Check the model of the settings on stdin and write what is wrong with it."""
-    settings = settings_from(json.load(sys.stdin))
+    settings = training_settings(json.load(sys.stdin))
     failure = {}
     try:
         model = build_model(model_options(settings), classes)
@@ -34,7 +34,7 @@ def main(classes: int, labels: str, answer: Path) -> None:
     answer.write_text(json.dumps(failure))
 
 
-def trace_step(model: keras.Model, settings: Settings, task: Task) -> None:
+def trace_step(model: keras.Model, settings: TrainingSettings, task: Task) -> None:
     """Trace a training step of a model of images on one device, without computing anything.
 
     Raises whatever the model or its gradients raise.

@@ -19,7 +19,7 @@ from pipeline.training.served.export import export
 from pipeline.training.state.saved_state import Keeper
 from pipeline.training.step.loop import Batch, EpochLoop, NumberedBatch, Sums
 from pipeline.training.step.optimizer import rate_now
-from pipeline.training.step.strategy import batches_ahead, taken_ahead
+from pipeline.training.step.strategy import all_agree, batches_ahead, taken_ahead
 from pipeline.training.stop import Stage
 
 _log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ def _train(training: Training, inputs: Inputs, loop: EpochLoop, keeper: Keeper) 
         try:
             training.callbacks.begin(training.start)
             for epoch in range(epochs_done + 1, training.run.settings.epochs + 1):
-                if not training.callbacks.begin_epoch(epoch):
+                if _is_over(training, keeper, epochs_done) or not training.callbacks.begin_epoch(epoch):
                     break
                 with explain_batch_errors(training, inputs.readers):
                     _train_epoch(epoch, training, loop=loop, batches=batches, validation=validation, keeper=keeper)
@@ -97,6 +97,15 @@ def _train(training: Training, inputs: Inputs, loop: EpochLoop, keeper: Keeper) 
             keeper.save(epochs_done)
             training.checkpoints.wait()
             raise
+
+
+def _is_over(training: Training, keeper: Keeper, epochs_done: int) -> bool:
+    """Return whether the training ends early, because it does not get better. All servers must call this together."""
+    if not training.run.settings.patience:
+        return False
+    has_stalled = keeper.has_stalled(epochs_done)
+    # Only server 0 knows the best epoch. The others agree with whatever it says.
+    return has_stalled if training.run.server.count == 1 else all_agree(has_stalled, training.strategy)
 
 
 def _train_epoch(

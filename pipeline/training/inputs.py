@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from pipeline.config.settings import Settings
+from pipeline.config.automatic import TrainingSettings
 from pipeline.dataset.manifest import Dataset
 from pipeline.dataset.shard_cache import GIGABYTE, READ_AT_ONCE, ShardCache, divided_room, needed_room, remote_shards
 from pipeline.dataset.shard_reader import ShardReader
@@ -85,7 +85,7 @@ def stacked(batches: tf.data.Dataset) -> tuple[tf.data.Dataset, int]:
 class ServerData:
     """The dataset of a training, as one server reads it: its own share."""
 
-    settings: Settings
+    settings: TrainingSettings
     folder: Place
     """Folder of the dataset."""
     dataset: Dataset

@@ -13,6 +13,7 @@ import tensorflow as tf
 from PIL import Image, ImageDraw, ImageFont
 
 from pipeline import storage
+from pipeline.config.automatic import with_automatic_values
 from pipeline.config.settings import Settings
 from pipeline.dataset import manifest as datasets
 from pipeline.dataset.keys import FoundImage
@@ -65,7 +66,8 @@ def show(settings: Settings, folder: Place, path: Path | None, *, augmented: boo
     datasets.require_shards(folder, dataset)
     split = "training" if augmented else dataset.judged_split
     # One epoch, without a cache of decoded images: that of a training stays as it is.
-    settings = settings.model_copy(update={"cache": "off", "epochs": 1})
+    given = settings.model_copy(update={"cache": "off", "epochs": 1})
+    settings = with_automatic_values(given, dataset.splits["train"].examples)
     data = ServerData(settings, folder, dataset, Server(), should_stop=lambda: False)
     with _augmented(data) if augmented else data.open_judged() as (batches, readers):
         try:

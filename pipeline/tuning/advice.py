@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.config.automatic import TrainingSettings
 from pipeline.config.example_kinds import IMAGES, TABLE
-from pipeline.config.settings import Settings
 from pipeline.monitor.limits import IDLE_GPU, Limit
 from pipeline.monitor.verdict import Verdict
 from pipeline.tuning.contenders import PREPARED_PER_CROP
@@ -23,7 +23,7 @@ class Condition:
     """A condition of a change."""
 
     words: str
-    holds: Callable[[Verdict, Settings], bool]
+    holds: Callable[[Verdict, TrainingSettings], bool]
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class Change:
     """What to do; empty if there is nothing to do. {prepare_size} and {prefetch_batches} follow from the settings."""
     conditions: Sequence[Condition] = ()
 
-    def described(self, settings: Settings) -> str:
+    def described(self, settings: TrainingSettings) -> str:
         """Return what to do with these settings."""
         return self.text.format(
             prepare_size=round(settings.image_size * PREPARED_PER_CROP), prefetch_batches=4 * settings.prefetch_batches
         )
 
 
-def advice(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]) -> str:
+def advice(verdict: Verdict, settings: TrainingSettings, dataset: Mapping[str, Any]) -> str:
     """Return the next thing to do, in a sentence; empty if there is nothing to do.
 
     If the verdict names several limits, the advice is about each of them. `dataset` has the settings in the
@@ -58,12 +58,12 @@ def advice(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]) -> 
     return f"Next: {'; or '.join(pieces)}." if pieces else ""
 
 
-def with_advice(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]) -> str:
+def with_advice(verdict: Verdict, settings: TrainingSettings, dataset: Mapping[str, Any]) -> str:
     """Return the sentence of the verdict, with the next thing to do."""
     return f"{verdict.sentence} {advice(verdict, settings, dataset)}".strip()
 
 
-def _is_prepared(settings: Settings, prepare: str) -> bool:
+def _is_prepared(settings: TrainingSettings, prepare: str) -> bool:
     return settings.example_kind == IMAGES and settings.prepare == prepare
 
 

@@ -16,6 +16,7 @@ import psutil
 
 from pipeline import __version__
 from pipeline.config.allowed import require_allowed, require_folder
+from pipeline.config.automatic import with_automatic_values
 from pipeline.config.preflight import require_weights
 from pipeline.config.settings import Settings
 from pipeline.config.workspace import run_folder
@@ -64,6 +65,7 @@ def comparison_of(settings: Settings, options: ComparisonOptions, built: Sequenc
             f"some images of {settings.source_uri} can be copied, but not decoded, so the datasets of the comparison "
             "differ: set check=strict, which rejects these images everywhere"
         )
+    settings = with_automatic_values(settings, contents[0].splits["train"].examples)
     if accelerator := ACCELERATORS.get(options.accelerator):
         settings = settings.model_copy(update={"simulated_step_ms": accelerator.step_ms(settings.batch_size)})
     return Comparison(

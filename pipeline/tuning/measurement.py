@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.allowed import require_folder
-from pipeline.config.settings import Settings, settings_from
+from pipeline.config.automatic import TrainingSettings, training_settings
 from pipeline.errors import require_format
 from pipeline.runs.files import MAX_JSON_BYTES
 from pipeline.storage import read_json, write_json
@@ -41,9 +41,9 @@ class Comparison:
     created: float
     """Unix time in seconds."""
 
-    def training_settings(self) -> Settings:
+    def training_settings(self) -> TrainingSettings:
         """Return the settings of the trainings. Raises SettingsError if they are not valid."""
-        return settings_from(dict(self.settings))
+        return training_settings(dict(self.settings))
 
 
 @dataclass(frozen=True)

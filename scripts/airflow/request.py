@@ -14,6 +14,7 @@ from pipeline.config.data_date import PLACEHOLDERS, before_placeholder, is_dated
 from pipeline.config.preflight import preflight
 from pipeline.config.settings import settings_from
 from pipeline.errors import TenfoldError
+from pipeline.runs.training_settings import require_model
 from pipeline.sources.listing import recognizes
 from scripts.airflow.checks import default_settings
 from scripts.airflow.errors import Refused
@@ -85,6 +86,7 @@ def check_settings(conf: Conf, kind: str = "images") -> Conf:
     """
     try:
         settings = settings_from({**conf, "example_kind": kind})
+        require_model(settings.model, kind, settings.source_uri)
         if settings.source_uri and not is_dated(settings.source_uri):
             preflight(settings)
     except TenfoldError as error:

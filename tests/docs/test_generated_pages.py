@@ -3,7 +3,7 @@
 import pytest
 
 from docs.generate import REFERENCE, generated_pages
-from pipeline.config.settings import settings_from
+from pipeline.config.automatic import training_settings
 from pipeline.monitor.limits import Limit
 from pipeline.monitor.load import Load
 from pipeline.monitor.verdict import Verdict
@@ -18,4 +18,4 @@ def test_the_page_is_up_to_date(name: str):
 def test_the_verdict_in_the_documentation_ends_with_the_advice_of_the_code():
     page = (REFERENCE.parent / "explanation/verdict.md").read_text("utf-8")
     quoted = " ".join(line.removeprefix("> ") for line in page.splitlines() if line.startswith("> "))
-    assert quoted.endswith(advice(Verdict((Limit.DECODING,), "", Load()), settings_from({"image_size": 224}), {}))
+    assert quoted.endswith(advice(Verdict((Limit.DECODING,), "", Load()), training_settings({"image_size": 224}), {}))

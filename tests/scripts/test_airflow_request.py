@@ -157,6 +157,12 @@ def test_settings_that_the_first_task_would_refuse_are_refused(conf: dict[str, o
         check_settings(conf)
 
 
+@pytest.mark.parametrize(("kind", "model"), [("table", "small_cnn"), ("images", "mlp")])
+def test_a_model_of_another_kind_is_refused(kind: str, model: str) -> None:
+    with pytest.raises(Refused, match=f"model must be .*, got '{model}'"):
+        check_settings({"model": model}, kind)
+
+
 def test_source_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my images").mkdir()
     monkeypatch.chdir(tmp_path)

@@ -202,7 +202,8 @@ def test_a_date_may_have_no_usable_test_image(
     assert load(damaged).judged_split == "validation"
     assert verify(damaged) == {"ok": True, "records": 16, "problems": []}
     assert re.search(
-        "no usable test image .* 1 of 17 images .* So validation images judge a training on 2026-11-27 alone",
+        "no usable test image .* 1 of 17 images .* So a training on 2026-11-27 alone is judged on validation images. "
+        "`retrain` needs a window with usable test images of other dates",
         caplog.text,
     )
     with pytest.raises(DatasetError, match=r"no usable test images in 1 partition of .*: all were rejected"):
@@ -753,3 +754,18 @@ def test_a_shard_task_imports_no_heavy_library_and_needs_little_memory():
     """Otherwise a task of a few shards would spend most of its time on imports."""
     heavy = ("tensorflow", "numpy", "pydantic", "pyarrow", "scipy", "pipeline.config.settings")
     assert _peak_mb(f"import sys; assert not set({heavy}) & set(sys.modules)") < 60
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "models"),
+    [("table", "small_cnn", "mlp or package"), ("table", "ResNet50", "mlp or"), ("images", "mlp", "small_cnn, .* or")],
+)
+def test_a_model_of_another_kind_is_refused_before_anything_is_built(
+    tmp_path: Path, kind: str, model: str, models: str
+):
+    (tmp_path / "source.csv").write_text("a,label\n1,x\n2,y\n")
+    places = {"source_uri": str(tmp_path / "source.csv"), "workspace": str(tmp_path / "w"), "label_column": "label"}
+    settings = settings_from({**places, "example_kind": kind, "model": model})
+    with pytest.raises(SettingsError, match=rf"model must be {models}.* for .*{kind}.*, got '{model}'"):
+        build(settings, for_training=True)
+    assert not (tmp_path / "w").exists()

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from pipeline.config.settings import settings_from
+from pipeline.config.automatic import training_settings
 from pipeline.rendezvous.servers import Server
 from pipeline.training.model.losses import cross_entropy
 from pipeline.training.step.optimizer import build_optimizer, optimizer_options
@@ -21,7 +21,7 @@ from pipeline.training.step.steps import StepOptions, Steps
 from pipeline.training.step.strategy import on_devices, open_strategy
 
 EXAMPLES = 12
-SETTINGS = settings_from({"clip_norm": 0.05, "weight_decay": 0.01})
+SETTINGS = training_settings({"clip_norm": 0.05, "weight_decay": 0.01})
 """The norm of the gradients is far above `clip_norm`. Clipping each share separately would give other gradients."""
 
 

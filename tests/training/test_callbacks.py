@@ -14,7 +14,8 @@ import keras
 import pytest
 import tensorflow as tf
 
-from pipeline.config.settings import Settings, settings_from
+from pipeline.config.automatic import training_settings
+from pipeline.config.settings import Settings
 from pipeline.errors import Preempted, SettingsError, TrainingError
 from pipeline.monitor import last_row, read
 from pipeline.monitor.record import RecordSink
@@ -136,7 +137,7 @@ def halves_the_rate(folder: Path) -> list[keras.callbacks.Callback]:
 
 def settings_of(name: str, **values: object) -> Settings:
     function = f"{__name__}:{name}" if name else ""
-    return settings_from({"callbacks": function, "epochs": len(VAL_LOSSES), "learning_rate": 0.5, **values})
+    return training_settings({"callbacks": function, "epochs": len(VAL_LOSSES), "learning_rate": 0.5, **values})
 
 
 @dataclass

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline.config.settings import Settings, settings_from
+from pipeline.config.automatic import training_settings
+from pipeline.config.settings import Settings
 from pipeline.dataset.manifest import load
 from pipeline.input import cache
 from pipeline.rendezvous.servers import Server
@@ -20,7 +21,7 @@ def never() -> bool:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return settings_from({"image_size": 32, "batch_size": 8, "epochs": 3, "local_folder": str(tmp_path)})
+    return training_settings({"image_size": 32, "batch_size": 8, "epochs": 3, "local_folder": str(tmp_path)})
 
 
 def batches_of(

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from pipeline import storage
-from pipeline.config.settings import Settings, settings_from
+from pipeline.config.automatic import training_settings
+from pipeline.config.settings import Settings
 from pipeline.dataset import manifest as datasets
 from pipeline.errors import BadInput, CacheDamaged, DatasetError, Preempted, TrainingError
 from pipeline.monitor import read
@@ -29,7 +30,7 @@ from tests.system.test_malloc import fetch_large_blocks, is_fetched, needs_count
 
 
 def settings_in(folder: Path) -> Settings:
-    return settings_from({"workspace": str(folder), "image_size": 32, "batch_size": 8, "epochs": 2})
+    return training_settings({"workspace": str(folder), "image_size": 32, "batch_size": 8, "epochs": 2})
 
 
 @pytest.fixture
@@ -184,7 +185,7 @@ def test_the_best_model_and_its_metrics_match_after_a_kill_between_writing_them(
 def test_damaged_checkpoints_do_not_change_the_result_of_a_training(
     settings: Settings, published: Path, caplog: pytest.LogCaptureFixture
 ):
-    longer = settings_from({**settings.model_dump(), "epochs": 4, "checkpoint_steps": 2})
+    longer = training_settings({**settings.model_dump(), "epochs": 4, "checkpoint_steps": 2})
     whole, broken = (prepare_run(longer, published, name) for name in ("whole", "broken"))
     run_job(whole, never)
     with pytest.raises(Preempted):
@@ -207,7 +208,7 @@ def test_the_error_for_a_nonfinite_loss_names_the_step_and_images(settings: Sett
     model = build_model(model_options(settings), 2)
     model.get_layer("logits").bias.assign([0.0, math.nan])
     model.save_weights(tmp_path / "bad.weights.h5")
-    bad = settings_from({**settings.model_dump(), "weights": str(tmp_path / "bad.weights.h5")})
+    bad = training_settings({**settings.model_dump(), "weights": str(tmp_path / "bad.weights.h5")})
     message = (
         r"became nan at step 1 of epoch 1, in 8 examples: numbers (\d+, ){7}\d+ of .*; \w/\d+\.jpg, .*: lower learning_"
     )
@@ -271,7 +272,7 @@ def test_a_training_starts_from_the_weights_of_a_file(settings: Settings, publis
     first = prepare_run(settings, published, "first")
     run_job(first, never)
     trained = keras.models.load_model(first.model_path)
-    started = settings_from(
+    started = training_settings(
         {**settings.model_dump(), "weights": str(first.model_path), "learning_rate": 1e-9, "epochs": 1}
     )
     second = prepare_run(started, published, "second")
@@ -287,7 +288,7 @@ def test_a_training_starts_from_the_weights_of_a_file(settings: Settings, publis
 
 @pytest.mark.long
 def test_a_job_uses_the_configured_precision(settings: Settings, published: Path):
-    run = prepare_run(settings_from({**settings.model_dump(), "precision": "mixed_float16"}), published, "half")
+    run = prepare_run(training_settings({**settings.model_dump(), "precision": "mixed_float16"}), published, "half")
     run_job(run, never)
     of_layer = {layer.name: layer.compute_dtype for layer in keras.models.load_model(run.model_path).layers}
     assert {"float16", "float32"} == set(of_layer.values())
@@ -301,8 +302,8 @@ def test_a_stopped_transfer_learning_can_be_continued_in_both_phases(
     settings: Settings, published: Path, tmp_path: Path
 ):
     values = {**settings.model_dump(), "model": "MobileNetV2"}
-    base_of(build_model(model_options(settings_from(values)), 2)).save_weights(tmp_path / "base.weights.h5")
-    transfer = settings_from({**values, "weights": str(tmp_path / "base.weights.h5"), "freeze_epochs": 1})
+    base_of(build_model(model_options(training_settings(values)), 2)).save_weights(tmp_path / "base.weights.h5")
+    transfer = training_settings({**values, "weights": str(tmp_path / "base.weights.h5"), "freeze_epochs": 1})
     whole, stopped = (prepare_run(transfer, published, name) for name in ("whole", "stopped"))
     run_job(whole, never)
     for steps in (2, 6):  # in the first epoch, then in the second
@@ -315,7 +316,7 @@ def test_a_stopped_transfer_learning_can_be_continued_in_both_phases(
 
 def test_an_invalid_weights_file_is_refused(settings: Settings, published: Path, tmp_path: Path):
     (tmp_path / "bad.keras").write_bytes(b"no weights")
-    bad = settings_from({**settings.model_dump(), "weights": str(tmp_path / "bad.keras")})
+    bad = training_settings({**settings.model_dump(), "weights": str(tmp_path / "bad.keras")})
     with pytest.raises(BadInput, match=r"bad\.keras"):
         run_job(prepare_run(bad, published, "bad"), never)
 

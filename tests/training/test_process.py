@@ -228,6 +228,7 @@ def test_other_weights_at_the_same_path_are_another_training(settings: Settings,
         {"precision": "mixed_float16"},
         {"xla": True},
         {"callbacks": "mine:make"},
+        {"patience": 3},
     ],
 )
 def test_settings_that_decide_a_training_change_its_folder(settings: Settings, values: dict):

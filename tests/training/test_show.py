@@ -11,7 +11,8 @@ import pytest
 from PIL import Image, ImageFont
 
 from pipeline.__main__ import main
-from pipeline.config.settings import Settings, settings_from
+from pipeline.config.automatic import training_settings
+from pipeline.config.settings import Settings
 from pipeline.errors import DatasetError
 from pipeline.input import training_batches, validation_batches
 from pipeline.input.augmentation import jittered, seed_of_batch
@@ -42,7 +43,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings_of(**values: object) -> Settings:
-    return settings_from({"image_size": SIZE, "batch_size": 8, **values})
+    return training_settings({"image_size": SIZE, "batch_size": 8, **values})
 
 
 def tile(picture: Image.Image, number: int, columns: int, side: int = shown_side(SIZE)) -> Image.Image:

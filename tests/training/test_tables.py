@@ -19,6 +19,7 @@ from pyarrow import parquet
 
 from pipeline import storage
 from pipeline.__main__ import main
+from pipeline.config.automatic import AUTOMATIC, training_settings
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError, Preempted, SettingsError, SourceError
@@ -376,6 +377,89 @@ def after(steps: int) -> Callable[[], bool]:
     return lambda: next(calls) >= steps
 
 
+# --- default values ---------------------------------------------------------------------------------------------------
+
+
+NUMBERS = (Column("size", "float"), Column("code", "int", distinct=40, low=0, high=39), COLUMNS[-1])
+
+
+def numbers_of(seed: int, rows: int, outlier: float = 0.0) -> list[dict[str, Any]]:
+    """Return rows of which a number decides the label, or else a code without an order. One size is an outlier."""
+    random = np.random.default_rng(seed)
+    sizes, codes = random.normal(size=rows), random.integers(0, 40, rows)
+    sizes[rows // 2] += outlier
+    is_odd = np.random.default_rng(0).permutation(40)[codes] % 2
+    score = (sizes if outlier else 0) + 3 * (is_odd - 0.5) * (not outlier)
+    chosen = random.random(rows) < 1 / (1 + np.exp(-3 * np.clip(score, -9, 9)))
+    return [
+        {"size": float(size), "code": int(code), "label": "yes" if yes else "no"}
+        for size, code, yes in zip(sizes, codes, chosen, strict=True)
+    ]
+
+
+def settings_without(folder: Path, **others: Any) -> Settings:
+    """Return settings of which Tenfold chooses all values of the training."""
+    return settings_from({"workspace": str(folder), "promote": "never", **others})
+
+
+@pytest.mark.long
+def test_one_outlier_does_not_flatten_a_column(tmp_path: Path):
+    folder = table_of(tmp_path / "published", numbers_of(0, TRAIN + VALIDATION, 1e9), NUMBERS, "classification")
+    run = prepare_run(settings_without(tmp_path, epochs=4), folder, "run")
+    run_job(run, never)
+    labels, answers = served(run, folder)
+    assert area_under_curve(labels, answers["probabilities"][:, 1]) > 0.9
+
+
+@pytest.mark.long
+def test_each_of_few_whole_numbers_has_a_weight_of_its_own(tmp_path: Path):
+    folder = table_of(tmp_path / "published", numbers_of(0, TRAIN + VALIDATION), NUMBERS, "classification")
+    run = prepare_run(settings_without(tmp_path, epochs=12), folder, "run")
+    run_job(run, never)
+    labels, answers = served(run, folder)
+    assert area_under_curve(labels, answers["probabilities"][:, 1]) > 0.9
+
+
+@pytest.mark.core
+def test_a_training_ends_early_and_a_stopped_one_ends_after_the_same_epoch(classes: Path, tmp_path: Path):
+    given = {"epochs": 60, "learning_rate": 0.05, "learning_rate_schedule": "constant", "patience": 2}
+    whole = prepare_run(settings_without(tmp_path / "whole", **given), classes, "run")
+    calls = count()
+    run_job(whole, lambda: next(calls) < 0)
+    epochs = read(whole.folder / "record", "epochs")
+    best = int(epochs["val_loss"].to_numpy().argmin()) + 1
+    assert len(epochs) == best + 2 < 60
+    result = load_result(whole.folder)
+    assert result is not None
+    assert (result["epochs"], result["metrics"]["best_epoch"]) == (best + 2, best)
+
+    stopped = prepare_run(settings_without(tmp_path / "stopped", **given), classes, "run")
+    in_the_last_epoch = next(calls) - 20  # One epoch after the best one is complete.
+    with pytest.raises(Preempted):
+        run_job(stopped, after(in_the_last_epoch))
+    run_job(stopped, never)
+    assert read(stopped.folder / "record", "epochs")["step"].tolist() == epochs["step"].tolist()
+
+
+@pytest.mark.core
+def test_chosen_values_are_those_of_the_run_and_of_its_exported_model(classes: Path, tmp_path: Path):
+    settings = settings_without(tmp_path, epochs=1)
+    run = prepare_run(settings, classes, "run")
+    run_job(run, never)
+    assert (run.settings.batch_size, run.settings.learning_rate_schedule, run.settings.patience) == (64, "cosine", 4)
+    learned_with = storage.read_json(run.export_folder / "about.json")["learned_with"]
+    assert learned_with == {name: getattr(run.settings, name) for name in (*AUTOMATIC, "seed")}
+    # Who sets the chosen values has trained already.
+    chosen = {name: getattr(run.settings, name) for name in AUTOMATIC}
+    again = settings_from({**settings.model_dump(), **chosen})
+    assert load_trained_result(again, classes, "run") == load_result(run.folder)
+
+
+def test_a_training_on_more_servers_divides_the_chosen_batch(classes: Path, tmp_path: Path):
+    run = prepare_run(settings_without(tmp_path, num_training_servers=3), classes, "run")
+    assert run.settings.batch_size % 3 == 0
+
+
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
@@ -417,7 +501,7 @@ def test_whole_numbers_with_a_large_offset_keep_their_digits(tmp_path: Path, mic
     rows = [{"age": row["age"], "price": offset + row["age"]} for row in rows_of(0, VALIDATION + 20)]
     folder = table_of(tmp_path / "t", rows, [COLUMNS[0], Column("price", "int", role="label")], "regression")
     dataset = load(folder)
-    task, model = task_of(dataset), build_model_of(settings_from({"model": "mlp"}), dataset)
+    task, model = task_of(dataset), build_model_of(training_settings({"model": "mlp"}), dataset)
     [batch] = validation_batches(folder, BatchOptions(image_size=1, batch_size=VALIDATION))
     features, labels, _ = batch
     facts = dataset.table["preprocessing"]["price"]
@@ -449,7 +533,7 @@ def test_the_loss_of_the_validation_decides_which_regressor_is_better(loss: floa
 def test_micro_batches_add_up_to_the_whole_batch(name: str, request: pytest.FixtureRequest):
     folder = request.getfixturevalue(name)
     dataset = load(folder)
-    model = build_model_of(settings_from({"model": "mlp"}), dataset)
+    model = build_model_of(training_settings({"model": "mlp"}), dataset)
     features, labels, weights = next(iter(validation_batches(folder, BatchOptions(image_size=1, batch_size=12))))
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     sums = [
@@ -470,7 +554,7 @@ def test_xla_compiles_the_steps_of_a_table_with_texts(name: str, request: pytest
     strategy, should_stop = tf.distribute.OneDeviceStrategy("/cpu:0"), tf.constant(0.0)
     evaluated = []
     for xla in (False, True):
-        settings = settings_from({"model": "mlp", "xla": xla})
+        settings = training_settings({"model": "mlp", "xla": xla})
         keras.utils.set_random_seed(0)
         model = build_model_of(settings, dataset)
         of_steps = step_options(settings, dataset, 1, 1)
@@ -519,14 +603,14 @@ def test_missing_integers_cost_a_champion_less_than_zeros(classifier: Run, tmp_p
 
 
 def test_missing_and_unknown_values_give_finite_logits(classes: Path):
-    model = build_model_of(settings_from({"model": "mlp"}), load(classes))
+    model = build_model_of(training_settings({"model": "mlp"}), load(classes))
     features, _, _ = next(iter(validation_batches(classes, BatchOptions(image_size=1, batch_size=3))))
     odd = {**features, "income (€)": tf.constant([np.nan, np.inf, 1e38]), "job": tf.constant([0, 1, 4], tf.int64)}
     assert np.isfinite(model({**odd, "words": features["words"][:, :0], "words_is_present": tf.zeros((3, 0))})).all()
 
 
 def test_the_numbers_of_a_missing_value_do_not_matter(classes: Path):
-    model = build_model_of(settings_from({"model": "mlp"}), load(classes))
+    model = build_model_of(training_settings({"model": "mlp"}), load(classes))
     features, _, _ = next(iter(validation_batches(classes, BatchOptions(image_size=1, batch_size=3))))
     absent = {**features, "children_is_present": tf.zeros(3)}
     first, second = (model({**absent, "children": tf.fill([3], tf.constant(value, tf.int64))}) for value in (0, 9))
@@ -536,7 +620,7 @@ def test_the_numbers_of_a_missing_value_do_not_matter(classes: Path):
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_a_mixed_precision_model_has_float32_logits(classes: Path, precision: str, tmp_path: Path):
     dataset = load(classes)
-    model = build_model_of(settings_from({"model": "mlp", "precision": precision}), dataset)
+    model = build_model_of(training_settings({"model": "mlp", "precision": precision}), dataset)
     assert model.get_layer("embedding_0").compute_dtype == precision[6:]
     features, _, _ = next(iter(validation_batches(classes, BatchOptions(image_size=1, batch_size=3))))
     assert model(features).dtype == tf.float32
@@ -551,7 +635,7 @@ def test_columns_may_have_any_name(tmp_path: Path):
     columns = [*(Column(name, "int", missing=number % 2) for number, name in enumerate(names)), COLUMNS[-1]]
     rows = [dict.fromkeys(names, number) | {"label": "ab"[number % 2]} for number in range(420)]
     folder = table_of(tmp_path / "made", rows, columns, "classification")
-    dataset, settings = load(folder), settings_from({"model": "mlp"})
+    dataset, settings = load(folder), training_settings({"model": "mlp"})
     model = build_model_of(settings, dataset)
     export(model, settings, dataset, tmp_path / "export")
     taken = storage.read_json(tmp_path / "export" / "about.json")["columns"]
@@ -568,7 +652,7 @@ def test_lists_of_numbers_need_no_facts(tmp_path: Path):
     rows = [{"sizes": [number] * (number % 3), "label": "ab"[number % 2]} for number in range(420)]
     dataset = load(table_of(tmp_path / "made", rows, columns, "classification"))
     without = replace(dataset, table={**dataset.table, "preprocessing": {"sizes": {}}})
-    model = build_model_of(settings_from({"model": "mlp"}), without)
+    model = build_model_of(training_settings({"model": "mlp"}), without)
     sizes = tf.constant([[10**6, 10**6], [10**3, 0], [0, 0]], tf.int64)
     masks = tf.constant([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
     inputs = {"sizes": sizes, "sizes_is_present": masks}
@@ -580,7 +664,7 @@ def test_strings_of_many_values_are_hashed(classes: Path):
     dataset = load(classes)
     facts = {**dataset.table["preprocessing"], "job": {"hash_buckets": 20}, "words": {"vocabulary": []}}
     hashed = replace(dataset, table={**dataset.table, "preprocessing": facts})
-    model = build_model_of(settings_from({"model": "mlp"}), hashed)
+    model = build_model_of(training_settings({"model": "mlp"}), hashed)
     features, _, _ = next(iter(raw_batches(classes, 3)))
     assert model(with_ids(features, hashed)).shape == (3, 2)
     assert [model.get_layer(f"embedding_{number}").input_dim for number in (0, 1)] == [21, 2]
@@ -627,7 +711,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize("name", ["some_columns", "all_columns"])
 def test_an_own_model_takes_columns(classes: Path, own: str, name: str):
-    model = with_probabilities(build_model_of(settings_from({"model": f"{own}:{name}"}), load(classes)))
+    model = with_probabilities(build_model_of(training_settings({"model": f"{own}:{name}"}), load(classes)))
     features, _, _ = next(iter(validation_batches(classes, BatchOptions(image_size=1, batch_size=3))))
     assert model(features).shape == (3, 2)
 
@@ -641,7 +725,7 @@ def test_an_own_model_takes_columns(classes: Path, own: str, name: str):
 )
 def test_an_own_model_that_does_not_fit_is_refused(classes: Path, own: str, name: str, message: str):
     with pytest.raises(SettingsError, match=message):
-        build_model_of(settings_from({"model": f"{own}:{name}"}), load(classes))
+        build_model_of(training_settings({"model": f"{own}:{name}"}), load(classes))
 
 
 def test_inputs_have_the_shape_of_the_columns(classes: Path):
@@ -668,6 +752,10 @@ def test_argument_names_are_plain_and_unique():
         (
             {"model": "ResNet50"},
             "model must be mlp or package.module:function for a table, as in table, got 'ResNet50'",
+        ),
+        (
+            {"model": "small_cnn"},
+            "model must be mlp or package.module:function for a table, as in table, got 'small_cnn'",
         ),
         ({"balanced": True}, "balanced must be false for a regression, .*: a regression has no classes"),
         ({"cache": "memory"}, "cache must be auto or off for a table"),
@@ -707,7 +795,7 @@ def evaluated(folder: Path, strategy: tf.distribute.Strategy, micro_batches: int
     dataset = load(folder)
     keras.utils.set_random_seed(0)
     with strategy.scope():
-        model = build_model_of(settings_from({"model": "mlp"}), dataset)
+        model = build_model_of(training_settings({"model": "mlp"}), dataset)
     options = StepOptions(task=task_of(dataset), micro_batches=micro_batches)
     steps = Steps(strategy, model, keras.optimizers.SGD(), options)
     batches = on_devices(validation_batches(folder, BatchOptions(image_size=1, batch_size=12)), 12, strategy)

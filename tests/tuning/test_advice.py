@@ -5,8 +5,9 @@ import re
 import pytest
 import yaml
 
+from pipeline.config.automatic import training_settings
 from pipeline.config.example_kinds import TABLE
-from pipeline.config.settings import Settings, settings_for, settings_from
+from pipeline.config.settings import Settings, settings_for
 from pipeline.monitor.limits import Limit
 from pipeline.monitor.load import Load
 from pipeline.monitor.verdict import Verdict
@@ -64,18 +65,18 @@ T4 = Load(gpu=95.0, gpu_capability=7.5)
 )
 def test_advice_names_an_existing_setting_to_change(limit: Limit, load: Load, values: dict, phrase: str):
     values = {"image_size": 224, **values}
-    advice = with_advice(Verdict((limit,), "It is so.", load), settings_from(values), {})
+    advice = with_advice(Verdict((limit,), "It is so.", load), training_settings(values), {})
     assert advice.startswith("It is so. Next: ")
     assert phrase in advice
     changes = {name: yaml.safe_load(value) for name, value in re.findall(r"(\w+)=(\w+)", advice)}
-    assert settings_from(values | changes) != settings_from(values) or not changes
+    assert training_settings(values | changes) != training_settings(values) or not changes
     assert set(re.findall(r"[a-z]+_[a-z_]+", advice)) <= {*Settings.model_fields, *OF_TENSORFLOW}
 
 
 @pytest.mark.parametrize("load", [Load(), GPU_IDLE, GPU_BUSY, A100, T4])
 @pytest.mark.parametrize("limit", Limit)
 def test_advice_for_a_table_names_no_setting_of_images(limit: Limit, load: Load):
-    settings = settings_from({"example_kind": "table", "model": "mlp"})
+    settings = training_settings({"example_kind": "table", "model": "mlp"})
     advice = with_advice(Verdict((limit,), "It is so.", load), settings, {"split_seed": 0})
     names = re.findall(r"[a-z]+_[a-z_]+|cache=|prepare=", advice)
     assert not {"cache=", "prepare="} & set(names)
@@ -92,13 +93,13 @@ def test_advice_for_a_table_names_no_setting_of_images(limit: Limit, load: Load)
     ],
 )
 def test_a_verdict_without_remedy_has_no_advice(limit: Limit, load: Load, values: dict):
-    assert with_advice(Verdict((limit,), "It is so.", load), settings_from(values), {}) == "It is so."
+    assert with_advice(Verdict((limit,), "It is so.", load), training_settings(values), {}) == "It is so."
 
 
 def test_advice_depends_on_how_the_dataset_was_prepared():
     """A training may use a dataset that was prepared with other settings than its own."""
     verdict = Verdict((Limit.DECODING,), "It is so.", Load())
-    settings = settings_from({"image_size": 224, "epochs": 1})
+    settings = training_settings({"image_size": 224, "epochs": 1})
     assert "prepare=resize" in with_advice(verdict, settings, {"prepare": "keep"})
     assert "prepare=raw" in with_advice(verdict, settings, {"prepare": "resize", "prepare_size": 256})
     assert "more cores" in with_advice(verdict, settings, {"prepare": "raw", "prepare_size": 256})
@@ -106,7 +107,7 @@ def test_advice_depends_on_how_the_dataset_was_prepared():
 
 def test_each_limit_has_its_advice():
     verdict = Verdict((Limit.DECODING, Limit.OTHER_PROGRAMS), "It is so.", Load())
-    assert re.search("prepare=resize.*; or stop the other programs", with_advice(verdict, settings_from({}), {}))
+    assert re.search("prepare=resize.*; or stop the other programs", with_advice(verdict, training_settings({}), {}))
 
 
 def test_every_limit_has_changes_of_which_the_last_one_has_no_condition():

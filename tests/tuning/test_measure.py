@@ -92,6 +92,6 @@ def test_images_that_only_some_datasets_can_hold_are_refused(settings: Settings)
     middle = len(content) // 2
     photo.write_bytes(content[:middle] + b"\xff\xc4" * 40 + content[middle + 80 :])
     # All images are for training: a broken one in the validation split would change nothing.
-    loose = settings.model_copy(update={"check": "header", "on_rejected": "continue", "validation_fraction": 0.0})
+    loose = settings.model_copy(update={"check": "header", "on_rejected": "continue", "validation_fraction": 0.01})
     with pytest.raises(SourceError, match=r"can be copied, but not decoded.*set check=strict"):
         comparison_of(loose, OPTIONS, built(loose))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pipeline.plan.order import Order
     from pipeline.snapshot.snapshot import Snapshot
 
-ENCODING = 3
-"""Increase this if the same rows would give other shards. All tables then get new versions."""
+ENCODING = 4
+"""Increase this if the same rows would give other shards or facts. All tables then get new versions."""
 COLUMN_FACTS = ("name", "type", "is_list", "role")
 """What decides the records. A column may have no value in any row, so the rows alone do not show it."""
 
@@ -65,7 +65,7 @@ class RowKind(ExampleKind):
         return split_unit(Schema.from_json(snapshot.table))
 
     def quality(self, snapshot: "Snapshot", order: "Order") -> dict[str, Any]:
-        """Return how many values decide the split, and what they make of its shares."""
+        """Return what is notable about columns, how many values decide the split, and what they make of its shares."""
         from pipeline.kinds.table.facts import table_quality
 
         return table_quality(Schema.from_json(snapshot.table), order)

@@ -14,6 +14,7 @@ import numpy as np
 
 from pipeline.dataset.manifest import Dataset
 from pipeline.gate.duplicates import MAX_NAMES
+from pipeline.kinds.table.quantiles import MAX_CODED, RowSample
 from pipeline.kinds.table.split_values import split_column, split_facts
 from pipeline.plan.order import Order
 from pipeline.records.example import decode
@@ -37,19 +38,21 @@ def table_facts(schema: Schema, order: Order) -> dict[str, Any]:
     """Return the field `table` of `dataset.json`: the schema, and how to prepare each column."""
     numbers = {column.name: ExactSums() for column in number_columns(schema)}
     texts: dict[str, Counter[str]] = {column.name: Counter() for column in text_columns(schema)}
+    sample = RowSample(len(numbers))
     for number, part in enumerate(order.parts):
         is_training, values = order.is_training(number), load_values(part, schema)
+        sample.add(part.columns()["order"][is_training], values.numbers[is_training])
         for position, column in enumerate(number_columns(schema)):
             numbers[column.name].add(values.numbers[is_training, position])
         for position, column in enumerate(text_columns(schema)):
             codes = values.codes[is_training, position]
             counts = np.bincount(codes[codes >= 0], minlength=len(column.values)).tolist()
             texts[column.name].update({text: count for text, count in zip(column.values, counts, strict=True) if count})
-    preprocessing = {column.name: _preprocessing(column, numbers, texts, order) for column in schema.prepared}
+    preprocessing = {column.name: _preprocessing(column, numbers, texts, sample, order) for column in schema.prepared}
     if schema.label.name in preprocessing and schema.label.type == "float":
         _warn_of_steps(schema.label, preprocessing[schema.label.name])
-    # The columns that were left out are in `quality`.
-    return {**replace(schema, left_out={}).to_json(), "preprocessing": preprocessing}
+    # The notes, and the columns that were left out, are in `quality`.
+    return {**replace(schema, notes=(), left_out={}).to_json(), "preprocessing": preprocessing}
 
 
 def _warn_of_steps(label: Column, facts: Mapping[str, Any]) -> None:
@@ -65,11 +68,14 @@ def _warn_of_steps(label: Column, facts: Mapping[str, Any]) -> None:
 
 
 def _preprocessing(
-    column: Column, numbers: Mapping[str, ExactSums], texts: Mapping[str, Counter[str]], order: Order
+    column: Column,
+    numbers: Mapping[str, ExactSums],
+    texts: Mapping[str, Counter[str]],
+    sample: RowSample,
+    order: Order,
 ) -> dict[str, Any]:
     if column.name in numbers:
-        sums = numbers[column.name]
-        return {"count": sums.count, "mean": float(base_of(column) + sums.mean), "deviation": sums.deviation}
+        return _facts_of_numbers(column, numbers[column.name], sample, list(numbers).index(column.name))
     if column.name in texts:
         counts = texts[column.name]
         vocabulary = sorted(counts, key=lambda text: (-counts[text], text))
@@ -77,6 +83,20 @@ def _preprocessing(
     if column.type == "string":
         return {"hash_buckets": hash_buckets(sum(order.examples.values()))}
     return {}
+
+
+def _facts_of_numbers(column: Column, sums: ExactSums, sample: RowSample, position: int) -> dict[str, Any]:
+    base = base_of(column)
+    facts = {
+        "count": sums.count,
+        "mean": float(base + sums.mean),
+        "deviation": sums.deviation,
+        "quantiles": [base + each for each in sample.quantiles(position).tolist()],
+    }
+    is_exact = int(column.high or 0) - base < 2**24  # float32 holds these whole numbers.
+    if column.type == "int" and column.distinct is not None and column.distinct <= MAX_CODED and is_exact:
+        facts["values"] = [base + int(each) for each in sample.values(position)]
+    return facts
 
 
 def values_of_row(schema: Schema, row: RawExample) -> str:
@@ -161,5 +181,9 @@ def split_unit(schema: Schema) -> str:
 
 
 def table_quality(schema: Schema, order: Order) -> dict[str, Any]:
-    """Return how many values decide the split, what they make of its shares, and which columns were left out."""
-    return {"split_values": split_facts(schema, order), "columns_left_out": dict(schema.left_out)}
+    """Return what is notable about columns, and how many values decide the split, with its shares."""
+    return {
+        "column_notes": list(schema.notes),
+        "columns_left_out": dict(schema.left_out),
+        "split_values": split_facts(schema, order),
+    }

@@ -12,6 +12,7 @@ from math import sqrt
 from typing import Any
 
 from pipeline.kinds.table.facts import hash_buckets, words_of_type
+from pipeline.kinds.table.quantiles import MAX_CODED, joined_quantiles
 from pipeline.plan.example_kind import Conflict
 from pipeline.tables.schema import MAX_DISTINCT, NAMED_ROLES, Column, Schema
 
@@ -52,7 +53,10 @@ def _conflict_of_types(schemas: Sequence[Schema]) -> Conflict | None:
                 )
                 # Integers and floats are different lists in a record, and a reader of one refuses the other.
                 if {one, two} == {"int", "float"}:
-                    difference += ", and the integers of its records cannot be read as floats (write 1.0 instead of 1)"
+                    difference += (
+                        ", and the integers of its records cannot be read as floats: build both again with "
+                        f'column_types={{"{column.name}": "float"}}'
+                    )
                 return Conflict(first, number, difference)
     return None
 
@@ -67,7 +71,7 @@ def union_of(tables: Sequence[Mapping[str, Any]], training_rows: int) -> dict[st
     The columns of the version that has the most come first. `missing`, `rows`, `low` and `high` are exact. So are the
     values of a column, if all versions list them, and the counts of the vocabularies. Mean and deviation are computed
     from those of the versions with exact fractions. They differ from those of all training rows by no more than the
-    rounding of the versions' own numbers to float64.
+    rounding of the versions' own numbers to float64. The quantiles are those of the quantiles of the versions.
 
     Args:
         tables: The field `table` of each version, in the order of the versions.
@@ -77,7 +81,8 @@ def union_of(tables: Sequence[Mapping[str, Any]], training_rows: int) -> dict[st
     widest = max(schemas, key=lambda schema: len(schema.columns))
     names = dict.fromkeys(column.name for schema in (widest, *schemas) for column in schema.columns)
     columns = [_column(name, schemas) for name in names]
-    union = Schema(columns, sum(schema.rows for schema in schemas), schemas[0].task)
+    # A model of the window reads new rows as those of its last version.
+    union = replace(schemas[-1], columns=columns, rows=sum(schema.rows for schema in schemas))
     preprocessing = {}
     for column in union.prepared:
         facts = [tables[number]["preprocessing"][column.name] for number in _holders(column.name, schemas)]
@@ -108,7 +113,7 @@ def _column(name: str, schemas: Sequence[Schema]) -> Column:
     if columns[0].type == "bool" and low is not None:
         distinct = len({low, high} - {None})
     return replace(
-        columns[0], missing=missing, low=low, high=high, distinct=distinct, values=tuple(values) if values else ()
+        columns[-1], missing=missing, low=low, high=high, distinct=distinct, values=tuple(values) if values else ()
     )
 
 
@@ -143,12 +148,12 @@ def _facts(column: Column, facts: Sequence[Mapping[str, Any]], training_rows: in
         vocabulary = sorted(counts, key=lambda text: (-counts[text], text))
         return {"vocabulary": vocabulary, "counts": [counts[text] for text in vocabulary]}
     if "count" in facts[0]:
-        return _moments(facts)
+        return _numbers(facts)
     return {}
 
 
-def _moments(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return count, mean and standard deviation of the numbers of all versions."""
+def _numbers(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the facts of the numbers of all versions together."""
     known = [(each["count"], Fraction(each["mean"]), Fraction(each["deviation"])) for each in facts if each["count"]]
     count = sum(each for each, _, _ in known)
     if not count:
@@ -156,4 +161,10 @@ def _moments(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     mean = sum(each * mean for each, mean, _ in known) / count
     # With fractions, the difference of the squares loses no digit.
     squares = sum(each * (deviation**2 + mean**2) for each, mean, deviation in known) / count
-    return {"count": count, "mean": float(mean), "deviation": sqrt(squares - mean**2)}
+    result = {"count": count, "mean": float(mean), "deviation": sqrt(squares - mean**2)}
+    if all("quantiles" in each for each in facts):
+        result["quantiles"] = joined_quantiles([each["quantiles"] for each in facts], [each["count"] for each in facts])
+    values = sorted({value for each in facts for value in each.get("values", ())})
+    if all("values" in each for each in facts) and len(values) <= MAX_CODED:
+        result["values"] = values
+    return result

@@ -1,6 +1,6 @@
 """How many examples a device takes at once, and what follows if its memory is too small for them."""
 
-from pipeline.config.settings import Settings
+from pipeline.config.automatic import TrainingSettings
 from pipeline.errors import BadInput, OutOfMemory, TenfoldError
 from pipeline.runs.run import Run, load_micro_batch_limit, save_micro_batch_limit
 
@@ -18,7 +18,7 @@ def micro_batches_of(run: Run, batch: int) -> int:
     return micro_batches if limit is None else min_micro_batches(batch, min(limit, batch // micro_batches))
 
 
-def require_divisible(settings: Settings, batch: int) -> None:
+def require_divisible(settings: TrainingSettings, batch: int) -> None:
     """Raise BadInput if the micro-batches do not divide the `batch` examples of a device."""
     if batch % settings.micro_batches:
         raise BadInput(

@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from pipeline.config.settings import Settings
+from pipeline.config.automatic import TrainingSettings
 from pipeline.errors import OwnCodeError, SettingsError
 from pipeline.training.model.own_functions import explain_errors, import_function, require_arguments
 from pipeline.training.model.task import ONE_LABEL, Task
@@ -28,7 +28,7 @@ class ModelOptions:
     """Numeric precision of its layers. Its weights and logits are always float32."""
 
 
-def model_options(settings: Settings) -> ModelOptions:
+def model_options(settings: TrainingSettings) -> ModelOptions:
     """Return the options of some settings."""
     return ModelOptions(settings.model, settings.image_size, settings.weights, settings.precision)
 

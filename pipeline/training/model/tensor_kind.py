@@ -7,8 +7,8 @@ from zipfile import BadZipFile
 
 import keras
 
+from pipeline.config.automatic import TrainingSettings
 from pipeline.config.example_kinds import tensors_of
-from pipeline.config.settings import Settings
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import BadInput
 from pipeline.evaluation.answers import Answers
@@ -72,7 +72,7 @@ def task_of(dataset: Dataset) -> Task:
     return tensor_kind_of(dataset).task(dataset)
 
 
-def build_model_of(settings: Settings, dataset: Dataset) -> keras.Model:
+def build_model_of(settings: TrainingSettings, dataset: Dataset) -> keras.Model:
     """Build the model of a training.
 
     Raises:
@@ -80,7 +80,7 @@ def build_model_of(settings: Settings, dataset: Dataset) -> keras.Model:
         DatasetError: If the schema of a table cannot be used.
         BadInput: If the file of weights does not fit.
     """
-    require_model(settings, dataset.kind, dataset.name)
+    require_model(settings.model, dataset.kind, dataset.name)
     try:
         return tensor_kind_of(dataset).build_model(model_options(settings), dataset)
     except (ValueError, OSError, KeyError, BadZipFile) as error:  # whatever a file of weights may hold

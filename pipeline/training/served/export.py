@@ -18,7 +18,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from pipeline.config.settings import Settings
+from pipeline.config.automatic import AUTOMATIC, TrainingSettings
 from pipeline.dataset.manifest import Dataset
 from pipeline.input.exhaustion import is_out_of_files, out_of_files_error
 from pipeline.input.options import batch_options
@@ -29,7 +29,7 @@ from pipeline.training.model.models import with_probabilities
 from pipeline.training.model.tensor_kind import task_of, tensor_kind_of
 
 
-def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Path) -> None:
+def export(model: keras.Model, settings: TrainingSettings, dataset: Dataset, folder: Path) -> None:
     """Write `model`, which gives logits, to `folder`, and replace what is there.
 
     Its endpoint takes `images`, JPEG or PNG files (string, (n,)), which it decodes to the pixels of the training. It
@@ -74,6 +74,6 @@ def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Pat
         "dataset_version": dataset.version,
         "model": settings.model,
         **kind.about(options, dataset),
-        "learned_with": {name: getattr(settings, name) for name in ("epochs", "batch_size", "learning_rate", "seed")},
+        "learned_with": {name: getattr(settings, name) for name in (*AUTOMATIC, "seed")},
     }
     write_json(folder / ABOUT, about, indent=1, synced=True)

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from pipeline.config.settings import Settings
+from pipeline.config.automatic import TrainingSettings
 from pipeline.training.step.keras_internals import AdamOfSums, CountedLossScale
 
 _BETA_1, _BETA_2 = 0.9, 0.999
@@ -63,7 +63,7 @@ class OptimizerOptions:
     scales_loss: bool
 
 
-def optimizer_options(settings: Settings, steps_per_epoch: int) -> OptimizerOptions:
+def optimizer_options(settings: TrainingSettings, steps_per_epoch: int) -> OptimizerOptions:
     """Return the options of some settings."""
     schedule = LearningRate(
         highest=settings.learning_rate,

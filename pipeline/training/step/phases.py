@@ -5,7 +5,7 @@ import logging
 import keras
 import tensorflow as tf
 
-from pipeline.config.settings import Settings
+from pipeline.config.automatic import TrainingSettings
 from pipeline.dataset.manifest import Dataset
 from pipeline.training.model.models import base_of
 from pipeline.training.model.tensor_kind import task_of, tensor_kind_of
@@ -52,7 +52,7 @@ class TwoPhases:
         return self._steps.train(*batch)
 
 
-def step_options(settings: Settings, dataset: Dataset, steps_per_epoch: int, micro_batches: int) -> StepOptions:
+def step_options(settings: TrainingSettings, dataset: Dataset, steps_per_epoch: int, micro_batches: int) -> StepOptions:
     """Return the options of a training on `dataset` with some settings."""
     if settings.simulated_step_ms:
         _log.warning(

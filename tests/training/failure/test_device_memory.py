@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from pipeline.config.settings import Settings, settings_from
+from pipeline.config.automatic import training_settings
+from pipeline.config.settings import Settings
 from pipeline.errors import BadInput, CacheDamaged, FileSystemError, OutOfMemory
 from pipeline.input.exhaustion import is_out_of_memory
 from pipeline.monitor import read
@@ -21,7 +22,7 @@ VALUES = {"image_size": 32, "batch_size": 8, "epochs": 1}
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return settings_from({**VALUES, "workspace": str(tmp_path)})
+    return training_settings({**VALUES, "workspace": str(tmp_path)})
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def run(settings: Settings, published: Path) -> Run:
 
 
 def with_settings(run: Run, **values: object) -> Run:
-    return Run(**{**run.__dict__, "settings": settings_from({**run.settings.model_dump(), **values})})
+    return Run(**{**run.__dict__, "settings": training_settings({**run.settings.model_dump(), **values})})
 
 
 @pytest.mark.parametrize(

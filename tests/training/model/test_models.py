@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import pytest
 
+from pipeline.config.automatic import training_settings
 from pipeline.config.example_kinds import APPLICATIONS, IMAGES, KINDS
-from pipeline.config.settings import settings_from
 from pipeline.errors import SettingsError
 from pipeline.training.model.models import ModelOptions, base_of, build_model, model_options, with_probabilities
 
@@ -20,7 +20,7 @@ def test_every_application_exists_in_keras(name: str):
 
 
 def check(name: str) -> None:
-    model = build_model(model_options(settings_from({"model": name, "image_size": 96})), classes=4)
+    model = build_model(model_options(training_settings({"model": name, "image_size": 96})), classes=4)
     images = np.random.default_rng(0).integers(0, 256, (2, 96, 96, 3), np.uint8)
     assert model(images).shape == (2, 4)
     probabilities = with_probabilities(model).predict(images, verbose=0)
@@ -72,7 +72,7 @@ def scaled(name: str, value: int) -> np.ndarray:
 @pytest.mark.long
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_a_mixed_precision_model_has_float32_inputs_and_logits(precision: str, tmp_path: Path):
-    model = build_model(model_options(settings_from({"precision": precision, "image_size": 32})), classes=3)
+    model = build_model(model_options(training_settings({"precision": precision, "image_size": 32})), classes=3)
     assert keras.config.dtype_policy().name == "float32"
     of_layer = {layer.name.split("_")[0]: layer.compute_dtype for layer in model.layers}
     assert (of_layer["conv2d"], of_layer["rescaling"], of_layer["logits"]) == (precision[6:], "float32", "float32")
@@ -88,12 +88,14 @@ def test_a_mixed_precision_model_has_float32_inputs_and_logits(precision: str, t
 
 def test_a_failed_build_resets_the_dtype_policy():
     with pytest.raises(OSError, match="no_such"):
-        build_model(model_options(settings_from({"precision": "mixed_float16", "weights": "/no_such.weights.h5"})), 4)
+        build_model(
+            model_options(training_settings({"precision": "mixed_float16", "weights": "/no_such.weights.h5"})), 4
+        )
     assert keras.config.dtype_policy().name == "float32"
 
 
 def test_the_base_of_a_model_is_everything_but_the_logits():
-    model = build_model(model_options(settings_from({"model": "MobileNetV2", "image_size": 32})), 4)
+    model = build_model(model_options(training_settings({"model": "MobileNetV2", "image_size": 32})), 4)
     head = {variable.path for variable in model.weights} - {variable.path for variable in base_of(model).weights}
     assert head == {"logits/kernel", "logits/bias"}
 

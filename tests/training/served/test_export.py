@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from pipeline.config.automatic import training_settings
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset import manifest as datasets
 from pipeline.errors import SourceError
@@ -33,7 +34,7 @@ from tests.conftest import MakeImages
 from tests.images.drawn import encoded, scene, turned, usable
 
 pytestmark = pytest.mark.long
-SETTINGS = settings_from({"image_size": 32, "batch_size": 8, "epochs": 1})
+SETTINGS = training_settings({"image_size": 32, "batch_size": 8, "epochs": 1})
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import pytest
 
 from pipeline import storage
 from pipeline.__main__ import main
+from pipeline.config.automatic import training_settings
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset import manifest as datasets
 from pipeline.errors import DatasetError
@@ -33,7 +34,7 @@ from pipeline.training.served.exported import evaluate_exported
 from standins.fake_gcs import FakeGcs
 from tests.published import replace_record
 
-SETTINGS = settings_from({"image_size": 32, "batch_size": 8})
+SETTINGS = training_settings({"image_size": 32, "batch_size": 8})
 SEED = 1
 """Seed of weights that predict about half of the images correctly. Only then is an always wrong model clearly worse."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import keras
 import pytest
 
-from pipeline.config.settings import settings_from
+from pipeline.config.automatic import training_settings
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.runs.run import Run, load_best
@@ -33,7 +33,7 @@ class SavedTraining:
 
     def __init__(self, folder: Path, index: int = 0, task: Task | None = None, **settings: float) -> None:
         given = {"workspace": str(folder), "num_training_servers": index + 1, "batch_size": 32, **settings}
-        self.run = Run(folder, "run", "", "1", settings_from(given), {}, {}, 1, index)
+        self.run = Run(folder, "run", "", "1", training_settings(given), {}, {}, 1, index)
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
         self.checkpoints = Checkpoints(folder / "checkpoints", model, keras.optimizers.Adam())
         self.record = Record()

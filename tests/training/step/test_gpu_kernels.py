@@ -10,7 +10,8 @@ import keras
 import pytest
 import tensorflow as tf
 
-from pipeline.config.settings import Settings, settings_from
+from pipeline.config.automatic import training_settings
+from pipeline.config.settings import Settings
 from pipeline.dataset.manifest import load
 from pipeline.input import training_batches
 from pipeline.input.augmentation import flipped
@@ -64,7 +65,9 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / f"{number}.jpg").write_bytes(jpeg(number))
     rows = [json.dumps({"path": f"{number}.jpg", "labels": ["a", "b"][: 1 + number % 2]}) for number in range(12)]
     (root / "list.jsonl").write_text("\n".join(rows))
-    return Path(build(settings_from({"source_uri": str(root / "list.jsonl"), "workspace": str(root / "w")}))["dataset"])
+    return Path(
+        build(training_settings({"source_uri": str(root / "list.jsonl"), "workspace": str(root / "w")}))["dataset"]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +116,7 @@ def test_the_registry_lists_what_a_gpu_cannot_do():
 
 
 def test_a_step_of_augmented_images_stays_on_the_gpu(published: Path):
-    assert_all_on_gpu(settings_from({**OPTIONS, **AUGMENTED}), published)
+    assert_all_on_gpu(training_settings({**OPTIONS, **AUGMENTED}), published)
 
 
 @pytest.mark.long
@@ -123,12 +126,12 @@ def test_a_step_of_augmented_images_stays_on_the_gpu(published: Path):
 def test_each_step_of_images_stays_on_the_gpu(
     name: str, others: dict[str, Any], precision: str, request: pytest.FixtureRequest
 ):
-    settings = settings_from({**OPTIONS, **others, "precision": precision})
+    settings = training_settings({**OPTIONS, **others, "precision": precision})
     assert_all_on_gpu(settings, request.getfixturevalue(name))
 
 
 def test_a_step_of_a_table_stays_on_the_gpu(table: Callable[[str], Path]):
-    assert_all_on_gpu(settings_from({**OPTIONS, "model": "mlp"}), table("classes"))
+    assert_all_on_gpu(training_settings({**OPTIONS, "model": "mlp"}), table("classes"))
 
 
 @pytest.mark.long
@@ -139,4 +142,4 @@ def test_each_step_of_a_table_stays_on_the_gpu(
     name: str, micro_batches: int, precision: str, table: Callable[[str], Path]
 ):
     others = {"model": "mlp", "micro_batches": micro_batches, "precision": precision}
-    assert_all_on_gpu(settings_from({**OPTIONS, **others}), table(name))
+    assert_all_on_gpu(training_settings({**OPTIONS, **others}), table(name))

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from pipeline.config.settings import settings_from
+from pipeline.config.automatic import training_settings
 from pipeline.training.step.optimizer import LearningRate, build_optimizer, optimizer_options
 
 STEPS_PER_EPOCH = 4
@@ -21,14 +21,14 @@ ROSE_TO_THE_END = {"learning_rate_schedule": "cosine", "warmup_epochs": 2.0}
     ],
 )
 def test_the_learning_rate_follows_the_settings(values: dict, rates: dict[int, float]):
-    settings = settings_from({"epochs": 10, "learning_rate": 1.0, **values})
+    settings = training_settings({"epochs": 10, "learning_rate": 1.0, **values})
     rate = optimizer_options(settings, STEPS_PER_EPOCH).schedule
     assert {step: float(rate(step)) for step in rates} == pytest.approx(rates, abs=1e-6)
 
 
 def test_fine_tuning_starts_with_the_first_update_after_the_frozen_epochs():
     of_transfer = {"freeze_epochs": 2, "weights": "/w.weights.h5", "model": "MobileNetV2", "finetune_rate": 0.25}
-    rate = optimizer_options(settings_from({"learning_rate": 1.0, **of_transfer}), STEPS_PER_EPOCH).schedule
+    rate = optimizer_options(training_settings({"learning_rate": 1.0, **of_transfer}), STEPS_PER_EPOCH).schedule
     assert float(rate(7)) == 1.0
     # Adam corrects the bias of its ninth update by 0.1546. The first update of the base needs 0.3162.
     assert float(rate(8)) == pytest.approx(0.25 * 0.3162 / 0.1546, rel=1e-3)
@@ -62,7 +62,7 @@ def moved(values: dict, gradient: float) -> tuple[keras.Model, keras.Optimizer]:
     for variable in model.trainable_variables:
         variable.assign(np.ones(variable.shape))
     optimizer = build_optimizer(
-        optimizer_options(settings_from({"learning_rate": 0.1, **values}), STEPS_PER_EPOCH), model
+        optimizer_options(training_settings({"learning_rate": 0.1, **values}), STEPS_PER_EPOCH), model
     )
     optimizer.build(model.trainable_variables)
     optimizer.apply([np.full(each.shape, gradient, np.float32) for each in model.trainable_variables])

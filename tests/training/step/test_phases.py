@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.config.settings import Settings, settings_from
+from pipeline.config.automatic import training_settings
+from pipeline.config.settings import Settings
 from pipeline.training.model.models import base_of
 from tests.training.small import BATCH, small
 
@@ -16,7 +17,7 @@ FROZEN = 2 * 2
 @pytest.fixture
 def settings() -> Settings:
     of_transfer = {"freeze_epochs": 2, "weights": "/w.weights.h5", "model": "MobileNetV2"}
-    return settings_from({"learning_rate": 0.01, "warmup_epochs": 0.5, "weight_decay": 0.1, **of_transfer})
+    return training_settings({"learning_rate": 0.01, "warmup_epochs": 0.5, "weight_decay": 0.1, **of_transfer})
 
 
 @pytest.mark.long
@@ -51,7 +52,7 @@ def test_a_training_stopped_after_each_step_equals_an_uninterrupted_training(set
 
 @pytest.mark.long
 def test_class_weights_change_the_training_loss_but_not_the_evaluation_loss(tmp_path: Path):
-    plain = small(settings_from({}), tmp_path / "plain")
-    other = small(settings_from({"class_weights": "balanced"}), tmp_path / "other")
+    plain = small(training_settings({}), tmp_path / "plain")
+    other = small(training_settings({"class_weights": "balanced"}), tmp_path / "other")
     assert other.steps.evaluate(*BATCH)[0] == plain.steps.evaluate(*BATCH)[0]
     assert other.train(1)[0] != pytest.approx(plain.train(1)[0], rel=1e-3)

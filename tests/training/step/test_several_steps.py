@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline.config.settings import settings_from
+from pipeline.config.automatic import training_settings
 from pipeline.errors import Preempted, TrainingError
 from pipeline.monitor import Monitor
 from pipeline.training.inputs import MAX_STACKED, stacked
@@ -122,7 +122,7 @@ def test_a_stop_leaves_after_the_same_step_as_one_by_one(asked_at: int, sent: li
 
 
 def test_several_steps_together_give_the_same_bits_as_one_by_one(tmp_path: Path) -> None:
-    one, several = (small(settings_from({}), tmp_path / name) for name in ("one", "several"))
+    one, several = (small(training_settings({}), tmp_path / name) for name in ("one", "several"))
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (6, *TRAINED[0].shape), np.uint8)
     batches = [(tf.constant(each), *TRAINED[1:4]) for each in images]

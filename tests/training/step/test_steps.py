@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline.config.settings import settings_from
+from pipeline.config.automatic import training_settings
 from pipeline.errors import SettingsError, TrainingError
 from pipeline.training.model.losses import Loss, cross_entropy
 from pipeline.training.model.models import base_of
@@ -21,7 +21,7 @@ from pipeline.training.step.steps import StepOptions, Steps
 from tests.training.small import BATCH, MIRRORED, TRAINED, Small, small
 
 ROOT = Path(__file__).parents[3]
-HALF = settings_from({"precision": "mixed_float16"})
+HALF = training_settings({"precision": "mixed_float16"})
 ONE_DEVICE = tf.distribute.OneDeviceStrategy("/cpu:0")
 TOO_LARGE = 2.0**60
 
@@ -55,7 +55,7 @@ def spoiled_by(label: int) -> Loss:
 
 @pytest.mark.parametrize(("label", "xla", "spoiled"), [(7, False, 0.0), (1, False, 1.0), (1, True, 1.0)])
 def test_a_step_reports_overflowed_gradients(label: int, xla: bool, spoiled: float, tmp_path: Path):
-    training = small(settings_from({}), tmp_path, dropout=0.0)
+    training = small(training_settings({}), tmp_path, dropout=0.0)
     steps = Steps(ONE_DEVICE, training.model, training.optimizer, StepOptions(loss=spoiled_by(label), xla=xla))
     result = steps.train(*TRAINED).numpy()
     assert np.isfinite(result[0])
@@ -64,7 +64,7 @@ def test_a_step_reports_overflowed_gradients(label: int, xla: bool, spoiled: flo
 
 def test_gradients_whose_squares_overflow_count_as_overflowed(tmp_path: Path):
     """Adam keeps a mean of the squared gradients, which would stay infinite."""
-    training = small(settings_from({}), tmp_path, dropout=0.0, normalized=False)
+    training = small(training_settings({}), tmp_path, dropout=0.0, normalized=False)
     options = StepOptions(loss=lambda _, logits: 1e25 * tf.square(logits[:, 0]))
     steps = Steps(ONE_DEVICE, training.model, training.optimizer, options)
     assert steps.train(*TRAINED).numpy()[6:].tolist() == [1.0]
@@ -77,7 +77,7 @@ def test_an_overflow_of_the_scaled_loss_is_not_reported(tmp_path: Path):
 
 
 def test_the_error_names_the_batch_with_overflowed_gradients(tmp_path: Path):
-    training = small(settings_from({}), tmp_path)
+    training = small(training_settings({}), tmp_path)
     steps = Steps(ONE_DEVICE, training.model, training.optimizer, StepOptions(loss=spoiled_by(9)))
     loop = EpochLoop(steps, NoMonitor(), lambda: False, describe=lambda batch, _: f"numbers {batch[4].numpy()}")
 
@@ -112,7 +112,7 @@ def test_a_checkpoint_restores_the_loss_scale(tmp_path: Path):
 
 def test_gradients_are_unscaled_before_the_update(tmp_path: Path):
     whole, half = (
-        small(settings, tmp_path / settings.precision, dropout=0.0) for settings in (settings_from({}), HALF)
+        small(settings, tmp_path / settings.precision, dropout=0.0) for settings in (training_settings({}), HALF)
     )
     whole.train(1)
     half.train(1)
@@ -128,7 +128,7 @@ def first_moments(training: Small) -> list[np.ndarray]:
 @pytest.mark.long
 @pytest.mark.parametrize(("precision", "rel"), [("float32", 1e-4), ("mixed_float16", 0.02)])
 def test_xla_compiles_the_step_without_changing_the_loss(precision: str, rel: float, tmp_path: Path):
-    both = [settings_from({"precision": precision, "xla": xla}) for xla in (False, True)]
+    both = [training_settings({"precision": precision, "xla": xla}) for xla in (False, True)]
     # Without dropout, because XLA draws other random numbers.
     plain, compiled = (small(settings, tmp_path / str(settings.xla), dropout=0.0) for settings in both)
     assert compiled.train(3) == pytest.approx(plain.train(3), rel=rel)
@@ -143,7 +143,7 @@ def test_a_step_mirrors_only_the_marked_images(values: dict, tmp_path: Path):
     others = tf.constant(images), *BATCH[1:3]
 
     def moments(flip: bool, *batch: tf.Tensor) -> list[np.ndarray]:
-        training = small(settings_from({**values, "flip": flip}), tmp_path, dropout=0.0, normalized=False)
+        training = small(training_settings({**values, "flip": flip}), tmp_path, dropout=0.0, normalized=False)
         training.steps.train(*batch, BATCH[3])
         return first_moments(training)
 
@@ -174,7 +174,10 @@ def compiled_functions(training: Small) -> int:
 )
 def test_micro_batches_give_the_gradients_of_the_whole_batch(values: dict, atol: float, tmp_path: Path):
     """Without normalization and dropout, because their output depends on the size of the micro-batch."""
-    both = [settings_from({"micro_batches": 2, **values}), settings_from({**values, "micro_batches": 1})]
+    both = [
+        training_settings({"micro_batches": 2, **values}),
+        training_settings({**values, "micro_batches": 1}),
+    ]
     parts, whole = (
         small(settings, tmp_path / str(settings.micro_batches), dropout=0.0, normalized=False) for settings in both
     )
@@ -188,7 +191,7 @@ def test_micro_batches_give_the_gradients_of_the_whole_batch(values: dict, atol:
 
 def test_a_step_runs_one_micro_batch_at_a_time(tmp_path: Path):
     """The graph contains the model once, for one example, in a loop without parallel iterations."""
-    training = small(settings_from({}), tmp_path)
+    training = small(training_settings({}), tmp_path)
     taken: list[int] = []
 
     def loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
@@ -241,7 +244,7 @@ def assert_two_devices_take_parts(strategy: tf.distribute.Strategy, folder: Path
     """Assert that gradients equal those of whole batches, and that normalization and dropout work on two devices."""
 
     def moments(parts: int, dropout: float, normalized: bool) -> list[np.ndarray]:
-        training = small(settings_from({"micro_batches": parts}), folder, dropout, normalized, strategy)
+        training = small(training_settings({"micro_batches": parts}), folder, dropout, normalized, strategy)
         same = strategy.distribute_datasets_from_function(lambda _: tf.data.Dataset.from_tensors(TRAINED[:4]).repeat(2))
         assert training.steps.train(*next(iter(same)), BATCH[3])[2] == 6  # examples, without the padding
         return first_moments(training)
@@ -261,7 +264,7 @@ def assert_xla_changes_no_gradient(strategy: tf.distribute.Strategy, folder: Pat
     parts, evaluated = parts_of(strategy, *batch), parts_of(strategy, *batch[:3])
 
     def step(values: dict) -> tuple[Small, list[np.ndarray]]:
-        training = small(settings_from({"flip": True, **values}), folder, dropout=0.0, strategy=strategy)
+        training = small(training_settings({"flip": True, **values}), folder, dropout=0.0, strategy=strategy)
         results = [training.steps.evaluate(*evaluated, BATCH[3]), training.steps.train(*parts, BATCH[3])]
         assert [result[2] for result in results] == [6, 6]
         return training, [*results, *(10 * moment for moment in first_moments(training))]
@@ -274,7 +277,7 @@ def assert_xla_changes_no_gradient(strategy: tf.distribute.Strategy, folder: Pat
             assert np.allclose(one, other, rtol=atol, atol=atol), (values, one, other)
         for one, other in zip(averages(plain), averages(compiled), strict=True):
             assert np.allclose(one, other, rtol=atol, atol=atol), values
-    dropping = small(settings_from({"micro_batches": 2, "xla": True}), folder, strategy=strategy)
+    dropping = small(training_settings({"micro_batches": 2, "xla": True}), folder, strategy=strategy)
     assert np.isfinite(dropping.steps.train(*parts, BATCH[3])).all()
 
 
@@ -299,7 +302,7 @@ def assert_synchronized_layers_are_refused(strategy: tf.distribute.Strategy, fol
         inputs = keras.Input((5, 5, 3))
         normalized = keras.layers.BatchNormalization(synchronized=True)(keras.layers.Flatten()(inputs))
         model = keras.Model(inputs, keras.layers.Dense(2)(normalized))
-        optimizer = build_optimizer(optimizer_options(settings_from({}), 1), model)
+        optimizer = build_optimizer(optimizer_options(training_settings({}), 1), model)
         optimizer.build(model.trainable_variables)
     batch = (*parts_of(strategy, *TRAINED[:4]), BATCH[3])
     assert np.isfinite(Steps(strategy, model, optimizer).train(*batch)).all()
@@ -313,7 +316,7 @@ def assert_a_frozen_base_learns_later(strategy: tf.distribute.Strategy, folder: 
     batch = (*parts_of(strategy, *TRAINED[:4]), BATCH[3])
     of_transfer = {"freeze_epochs": 1, "weights": "/w.weights.h5", "model": "MobileNetV2"}
     for xla in (False, True):
-        training = small(settings_from({**of_transfer, "xla": xla}), folder, normalized=False, strategy=strategy)
+        training = small(training_settings({**of_transfer, "xla": xla}), folder, normalized=False, strategy=strategy)
         base = base_of(training.model)
         for is_frozen in (True, True, False):
             before = [weight.numpy() for weight in base.weights]
@@ -361,7 +364,9 @@ def with_unreached(strategy: tf.distribute.Strategy, precision: str = "float32")
         embedded = keras.layers.Embedding(256, 2, name="embedding", dtype=precision)(keras.layers.Flatten()(inputs))
         hidden = Unreached(name="own")(keras.layers.Flatten()(embedded))
         model = keras.Model(inputs, keras.layers.Dense(2, name="logits", dtype="float32")(hidden))
-        options = optimizer_options(settings_from({"weight_decay": 0.1, "clip_norm": 1.0, "precision": precision}), 1)
+        options = optimizer_options(
+            training_settings({"weight_decay": 0.1, "clip_norm": 1.0, "precision": precision}), 1
+        )
         optimizer = build_optimizer(options, model)
         optimizer.build(model.trainable_variables)
     return model, optimizer
