@@ -18,12 +18,12 @@ _ASKED = "asked"
 """XCom key of the questions that the task asked. When it resumes, there may be other questions."""
 
 APPROVE_DOC = """
-Ask a person if the images exceed a threshold whose setting is `ask`. The question appears under *Required Actions*. No
-worker and no GPU waits for the answer.
+Ask a person if the examples exceed a threshold whose setting is `ask`. The question appears under *Required Actions*.
+No worker and no GPU waits for the answer.
 
 *Cost*: none. *A failure*: a person answered *Reject*, or nobody answered within `ask_hours`. Clear the task to ask
-again. If another run of this dataset name commits a version in the meantime, the images are compared with that version,
-and the approval no longer holds: trigger the DAG again.
+again. If another run of this dataset name commits a version in the meantime, the examples are compared with that
+version, and the approval no longer holds: trigger the DAG again.
 """
 TRAIN_DOC = """
 Train in a process of its own, on a slot of the pool `gpu`. A killed or cleared training continues from its last
@@ -39,7 +39,7 @@ slot. If the pool does not exist, it waits forever: create it with `airflow pool
 
 
 class ApproveOperator(HITLOperator):
-    """Asks a person whether to publish images that exceed a threshold whose setting is `ask`. Else it does nothing.
+    """Asks a person whether to publish examples that exceed a threshold whose setting is `ask`. Else it does nothing.
 
     This is not Airflow's own ApprovalOperator, because that one skips the following tasks if the answer is no, and the
     run would then count as a success.

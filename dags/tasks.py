@@ -57,7 +57,7 @@ def extract_range(range_file: str) -> None:
     *Cost*: new images on a disk are read once. A bucket is only listed. 0.3 GB of memory, 0.5 GB for a table, and more
     for lists in JSON lines.
 
-    *A failure*: an image cannot be read, or changed meanwhile. The message names it. Clear this task: the other ranges
+    *A failure*: a file cannot be read, or changed meanwhile. The message names it. Clear this task: the other ranges
     are kept.
     """
     from pipeline.stages.extract import describe_range, list_range_file
@@ -70,11 +70,11 @@ def extract_range(range_file: str) -> None:
 # If the source is small, the mapped task is skipped, and `extract` has made the snapshot.
 @task(trigger_rule="none_failed", execution_timeout=timedelta(hours=2))
 def plan(settings: dict[str, Any], snapshot: str, ranges: list[str], for_training: bool) -> list[str]:
-    """Decide the split and shard of each image, and write a plan file for each task that writes shards.
+    """Decide the split and shard of each example, and write a plan file for each task that writes shards.
 
-    *Cost*: seconds for a million images, and at most 1 GB of memory. For a complete dataset, no task follows.
+    *Cost*: seconds for a million examples, and at most 1 GB of memory. For a complete dataset, no task follows.
 
-    *A failure* comes from the data gate (validation images that are also in training, classes out of balance): repair
+    *A failure* comes from the data gate (validation examples that are also in training, classes out of balance): repair
     the source, or change the threshold that the message names.
     """
     from pipeline.gate.decide import ask_later
@@ -105,7 +105,7 @@ def write(plan_file: str, settings: dict[str, Any]) -> None:
 
     *Cost*: one core and 0.1 GB of memory. About 1,000 photographs per second (`check: strict`).
 
-    *A failure*: an image changed or vanished after it was listed (trigger the DAG again), or the disk is full (free
+    *A failure*: the source changed after it was listed (trigger the DAG again), or the disk is full (free
     some space and clear this task; complete shards stay).
     """
     from pipeline.plan.example_kind import kind_of
@@ -157,7 +157,7 @@ def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
 
     *Cost*: seconds.
 
-    *A failure* comes from the data gate (too many rejected images, drift; the message names the threshold), from a
+    *A failure* comes from the data gate (too many rejected examples, drift; the message names the threshold), from a
     count that does not add up, or from labels that a person released in the meantime. For the last two, clear
     `shard.plan` and all tasks after it.
     """
@@ -216,7 +216,7 @@ def report(runs: list[str]) -> dict[str, str]:
 
 @task(execution_timeout=timedelta(hours=6))
 def promote(settings: dict[str, Any], runs: list[str]) -> dict[str, Any]:
-    """Make the model the champion of its dataset name, unless it is worse than the champion on the same images.
+    """Make the model the champion of its dataset name, unless it is worse than the champion on the same examples.
 
     The log, the returned value and a badge on the tab *Training* say whether it was promoted, and why. If the model is
     worse, the champion stays. If a person must decide, it stays too, and the administrator's notifiers are called. In

@@ -8,9 +8,10 @@ import argparse
 import json
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import dropwhile
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from dags.form_settings import FORM_SETTINGS
@@ -107,7 +108,8 @@ def gate_page() -> str:
     """Return the page of the data gate, which is written by hand, with a row for each check in its table."""
     before, head, after = (REFERENCE / "gate.md").read_text("utf-8").partition(CHECKS_HEAD)
     rows = [
-        f"| {Settings.model_fields[check.threshold.name].description} | {_with_default(check.threshold.name)} "
+        f"| {Settings.model_fields[check.threshold.name].description} "
+        f"| {_with_default(check.threshold.name, check.thresholds)} "
         f"| {_with_default(check.action.name)} | {_examples(check.threshold.name)} |\n"
         for check in CHECKS
     ]
@@ -115,8 +117,10 @@ def gate_page() -> str:
     return "".join([before, head, *rows, *rest])
 
 
-def _with_default(name: str) -> str:
-    return f"[`{name}`](settings.md#{name}) {_code(Settings.model_fields[name].default)}"
+def _with_default(name: str, thresholds: Mapping[str, float] = MappingProxyType({})) -> str:
+    by_kind = [f"`{value}` ({kind})" for kind, value in thresholds.items()]
+    default = ", ".join(by_kind) or _code(Settings.model_fields[name].default)
+    return f"[`{name}`](settings.md#{name}) {default}"
 
 
 def _examples(name: str) -> str:
@@ -134,7 +138,7 @@ def _setting(name: str, schema: dict[str, Any]) -> str:
     default = field.get_default(call_default_factory=True)
     facts = {
         "In the form": schema["title"] if dags else "",
-        "Default": "empty" if default in (None, "") else _code(default),
+        "Default": "empty" if default in (None, "", [], {}) else _code(default),
         "Values": _values(schema),
         "Another value changes": CHANGES[_marker(field.metadata, Decides)],
         "DAGs": ", ".join(f"`{dag}`" for dag in dags) or "none, only the command line",
@@ -160,7 +164,9 @@ def _values(schema: dict[str, Any]) -> str:
         }.items()
         if key in limits
     ]
-    kind = {"integer": "integer", "number": "number", "boolean": "`true`, `false`"}.get(limits.get("type", ""), "")
+    kinds = {"integer": "integer", "number": "number", "boolean": "`true`, `false`"}
+    kinds |= {"array": "list of texts", "object": "object of texts"}
+    kind = kinds.get(limits.get("type", ""), "")
     return ", ".join([kind, *bounds]) if kind else ""
 
 

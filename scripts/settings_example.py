@@ -19,6 +19,7 @@ FROM_ENVIRONMENT = {"workspace": "workspace", "local_folder": "~/.cache/tenfold"
 WITHOUT_DEFAULT: Mapping[str, float] = {
     "num_shards": 20,
     "label_offset": 1,
+    "max_rejected_fraction": 0.1,
     "epochs": 10,
     "batch_size": 32,
     "learning_rate": 0.001,

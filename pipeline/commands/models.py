@@ -101,13 +101,14 @@ def predict(options: argparse.Namespace) -> Result:
     from pipeline.runs.run import TABLE_FACTS, load_about
 
     # A wrong folder or setting is reported before TensorFlow is loaded.
-    thresholds = gate_options(settings_of(options)).thresholds
+    settings = settings_of(options)
+    thresholds = gate_options(settings).thresholds
     model = find_promoted_model(reachable("model", options.model))
     about = load_about(model)
     new_rows = NewRows(read_json(model / TABLE_FACTS), about["dataset_version"]) if "columns" in about else None
     with tensorflow_on_the_cpu():
         from pipeline.training.served.predict import predict
-    predictions = predict(model, [Path(file) for file in options.files], new_rows)
+    predictions = predict(model, [Path(file) for file in options.files], new_rows, settings)
     result: Result = {"ok": not any("rejected" in each for each in predictions), "predictions": predictions}
     if new_rows is None:
         return result

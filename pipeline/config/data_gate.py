@@ -5,13 +5,13 @@ person, the form and the documentation follow.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from pipeline.config.declarations import GATE, Decides, Fraction, OnlyFor, UsedBy
-from pipeline.config.example_kinds import TABLE
+from pipeline.config.example_kinds import IMAGES, TABLE
 from pipeline.system.wording import MAX_EXAMPLES, counted, first_of, share, such_as
 
 Action = Literal["continue", "ask", "fail"]
@@ -44,6 +44,7 @@ class Check:
         sentence: Takes `quality` of `dataset.json` and the threshold, and says what exceeds the threshold. The text is
             empty if nothing does, or if the facts are not known yet.
         declares: What both settings declare, beside those of all checks.
+        thresholds: The threshold for each kind of examples, if that of the setting is empty.
     """
 
     action: Setting
@@ -53,6 +54,11 @@ class Check:
     # An approval stores the whole sentence. If the wording changes, the same finding becomes a new question.
     sentence: Callable[[Mapping[str, Any], float], str]
     declares: tuple[Any, ...] = (UsedBy.BUILD,)
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+
+    def threshold_of(self, value: float | None, kind: str) -> float:
+        """Return the threshold for a kind of examples. `value` is that of the setting."""
+        return self.thresholds[kind] if value is None else value
 
 
 def settings_of_checks() -> dict[str, Any]:
@@ -190,10 +196,11 @@ _OF_TABLES = (UsedBy.BUILD, OnlyFor(TABLE))
 CHECKS = (
     Check(
         Setting("on_rejected", "Action on rejected examples", "fail"),
-        Setting("max_rejected_fraction", "Maximum rejected fraction", 0.5),
-        Fraction,
-        "Share of the listed examples that may be rejected.",
+        Setting("max_rejected_fraction", "Maximum rejected fraction", None),
+        Fraction | None,
+        "Share of the listed examples that may be rejected. Empty: 0.5 for images, and 0.05 for the rows of a table.",
         _rejected,
+        thresholds={IMAGES: 0.5, TABLE: 0.05},
     ),
     Check(
         Setting("on_leak", "Action on leaks", "fail"),

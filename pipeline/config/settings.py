@@ -51,6 +51,7 @@ from pipeline.config.declarations import (
 )
 from pipeline.config.default_folders import default_local_folder, default_workspace
 from pipeline.config.example_kinds import APPLICATIONS, IMAGES, KINDS, TABLE
+from pipeline.config.text_values import ColumnTypes, Names, Texts
 from pipeline.errors import SettingsError
 from pipeline.storage import BucketPath, Place, is_bucket, place_of
 
@@ -80,7 +81,18 @@ WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".keras")
 """A file that `weights` names has one of these suffixes."""
 
 OTHER_FILES_OF_SOURCES = frozenset(
-    {"compression", "csv_quotes", "detection", "key_range", "samples", "split_names", "suffixes"}
+    {
+        "cells",
+        "compression",
+        "container_formats",
+        "container_index",
+        "csv_quotes",
+        "detection",
+        "key_range",
+        "samples",
+        "split_names",
+        "suffixes",
+    }
 )
 """Files of pipeline/sources that are no kind of source."""
 
@@ -119,9 +131,9 @@ class _SettingsBeforeGate(BaseModel):
         title="Source",
         examples=["/data/flowers", "gs://bucket/photos/{date}"],
         description="Folder of raw images, local or gs://bucket/prefix, with one sub-folder for each class, with or "
-        "without train/, validation/ and test/ above them; or a list of images (CSV, JSON lines, Parquet), or the "
-        "folder of Stanford Cars or ImageNet. For a table: a file of CSV, JSON lines, Parquet, Arrow or TFRecord, or a "
-        "folder of such files. "
+        "without train/, validation/ and test/ above them; or a list of images (CSV, JSON lines, Parquet), or "
+        "zip, tar, Parquet or TFRecord files with the images in them, or the folder of Stanford Cars or ImageNet. "
+        "For a table: a file of CSV, JSON lines, Parquet, Arrow or TFRecord, or a folder of such files. "
         "{date}, {year}, {month}, {day}, {hour} and {minute} are replaced by the data date of the run. "
         "If it is empty in the Airflow of `make up`, drawn sample images are used.",
     )
@@ -284,7 +296,7 @@ class _SettingsBeforeGate(BaseModel):
         "",
         title="Path column",
         description="In a list: the column of image paths, relative to the folder of the list. Empty: path, image, "
-        "file, filename or uri.",
+        "file, filename or uri. In Parquet or TFRecord files with images: the column of the images.",
     )
 
     label_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, SOURCE] = Field(
@@ -313,6 +325,63 @@ class _SettingsBeforeGate(BaseModel):
         title="List encoding",
         examples=["utf-8", "latin-1", "cp1252", "utf-16"],
         description="Text encoding of a list or table in CSV or TSV.",
+    )
+
+    csv_delimiter: Annotated[str, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = Field(
+        "",
+        title="CSV delimiter",
+        max_length=3,
+        examples=[";", "tab"],
+        description="In a table of CSV: the character between two fields, or tab. Empty: a comma, a tab for .tsv, and "
+        "for .txt the one that the first lines have.",
+    )
+
+    csv_columns: Annotated[Names, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = Field(
+        [],
+        title="CSV columns",
+        examples=[["age", "income", "churn"]],
+        description="In a table of CSV without a header: the names of all columns. Empty: the first line has them.",
+    )
+
+    csv_skip_lines: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = Field(
+        0,
+        title="CSV lines to skip",
+        ge=0,
+        le=10_000,
+        description="In a table of CSV: number of lines before the header, such as comments.",
+    )
+
+    decimal_comma: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = Field(
+        False,
+        title="Decimal comma",
+        description="In a table: texts such as 1,5 are numbers, and texts such as 1.5 are none.",
+    )
+
+    missing_values: Annotated[Texts, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = Field(
+        ["NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A", "?"],
+        title="Missing values",
+        description="In a table: texts that mean a missing value. They apply to a column of CSV whose other texts are "
+        "numbers, dates, times or truth values, and to the label. In other columns of texts, NA may be a continent. An "
+        "empty field is missing in any case.",
+    )
+
+    strip_texts: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = Field(
+        False,
+        title="Strip texts",
+        description="In a table: remove the blanks around texts. Blanks around numbers, dates, times and truth values "
+        "never count.",
+    )
+
+    column_types: Annotated[ColumnTypes, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = (
+        Field(
+            {},
+            title="Column types",
+            examples=[{"zip": "string", "date": "date:%d.%m.%Y"}],
+            description="In a table: the type of each column that is not to be inferred (int, float, bool, string, "
+            "date or time), by its name or a pattern such as code_*. A name comes before a pattern, and a pattern "
+            "before those after it. date and time may have a format of Python's strptime. A row with another value is "
+            "rejected.",
+        )
     )
 
     group_pattern: Annotated[Text, Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES), SOURCE] = Field(
@@ -801,6 +870,15 @@ class Settings(_SettingsToGate):
             return codecs.lookup(value).name
         except LookupError:
             raise ValueError("must be the name of an encoding, such as utf-8, latin-1 or cp1252") from None
+
+    @field_validator("csv_delimiter")
+    @classmethod
+    def _check_delimiter(cls, value: str) -> str:
+        delimiter = "\t" if value in ("tab", "\\t") else value
+        is_special = delimiter.isalnum() or delimiter in ('"', "\r", "\n")
+        if len(delimiter) > 1 or is_special or not delimiter.isascii():
+            raise ValueError("must be one character of ASCII that is no letter, digit, quote or line break, or tab")
+        return delimiter
 
     @field_validator("weights")
     @classmethod

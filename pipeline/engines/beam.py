@@ -55,7 +55,7 @@ def _count_of(result: PipelineResult) -> int:
         counters = result.metrics().query(MetricsFilter().with_name(COUNT.metric_name.name))["counters"]
         return sum(counter.result for counter in counters)
     except Exception as error:  # noqa: BLE001 - the shards are written, whatever the runner says about its counters
-        _log.warning("the number of images is unknown, because the runner has no counters: %s", error)
+        _log.warning("the number of examples is unknown, because the runner has no counters: %s", error)
         return 0
 
 

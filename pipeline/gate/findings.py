@@ -29,7 +29,10 @@ def gate_options(settings: Settings) -> GateOptions:
     """Return the options of the gate that the settings ask for. A stage makes them once, when it begins."""
     return GateOptions(
         actions={check.action.name: getattr(settings, check.action.name) for check in CHECKS},
-        thresholds={check.threshold.name: getattr(settings, check.threshold.name) for check in CHECKS},
+        thresholds={
+            check.threshold.name: check.threshold_of(getattr(settings, check.threshold.name), settings.example_kind)
+            for check in CHECKS
+        },
     )
 
 

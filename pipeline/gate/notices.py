@@ -4,13 +4,15 @@ from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import Any
 
-from pipeline.dataset.manifest import SKIPPED
+from pipeline.dataset.manifest import COMMIT, SKIPPED
 from pipeline.snapshot.skipped import suffix_counts
 from pipeline.system.wording import MAX_EXAMPLES, counted, first_of, share, shortened, such_as
 
 MANY_SKIPPED = 0.1
 """If more than this share of the files was skipped because of their suffix, a warning appears."""
 
+MAX_COLUMN_NOTES = 20
+"""At most this many facts about columns are reported."""
 MAX_COLUMNS = 20
 """A sentence names at most this many columns."""
 MAX_TYPE = 60
@@ -37,6 +39,7 @@ def notices(quality: Mapping[str, Any]) -> list[str]:
         _repeated_key(quality.get("split_values")),
         *(_share(quality["split_values"], split) for split in (quality.get("split_values") or {}).get("shares", ())),
         _skipped_by_name(quality.get("skipped_by_name") or {}, unit),
+        *_column_notes(quality.get("column_notes") or ()),
         _images(quality.get("misnamed", 0), "in another format than the file name says (read anyway)"),
         _images(
             quality.get("profiles", {}).get("ignored", 0),
@@ -144,6 +147,14 @@ def _skipped_by_name(skipped: Mapping[str, Any], unit: str) -> str:
         f"{share(files, of)} files were skipped because their suffix is not that of an image format "
         f"({suffix_counts(skipped['suffixes'])}): if they are images, convert them to JPEG or PNG; {SKIPPED} lists them"
     )
+
+
+def _column_notes(found: Sequence[str]) -> list[str]:
+    more = len(found) - MAX_COLUMN_NOTES
+    return [
+        *found[:MAX_COLUMN_NOTES],
+        *([f"{counted(more, 'more note')} about columns: see column_notes in {COMMIT}"] if more > 0 else []),
+    ]
 
 
 def _images(count: int, what: str) -> str:

@@ -22,11 +22,15 @@ def require_quotes(file: Path, delimiter: str, encoding: str) -> None:
         require_quotes_of_lines(lines, delimiter)
 
 
-def require_quotes_of_lines(lines: Iterable[str], delimiter: str) -> None:
-    """Raise ValueError with the line number if a file with these lines has a quote in a wrong position."""
+def require_quotes_of_lines(lines: Iterable[str], delimiter: str, first: int = 1) -> None:
+    """Raise ValueError with the line number if a file with these lines has a quote in a wrong position.
+
+    `first` is the number of the first line.
+    """
+    delimiter = re.escape(delimiter)
     cell = rf'(?:"[^"]*(?:""[^"]*)*"|[^"{delimiter}\r\n]*)'
     whole = re.compile(rf"{cell}(?:{delimiter}{cell})*(?:\r\n|\r|\n)?")
-    for number, row in _rows_with_quotes(lines):
+    for number, row in _rows_with_quotes(lines, first):
         if not whole.fullmatch(row):
             shown = row.partition("\n")[0][:_SHOWN]
             raise ValueError(
@@ -35,9 +39,9 @@ def require_quotes_of_lines(lines: Iterable[str], delimiter: str) -> None:
             )
 
 
-def _rows_with_quotes(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+def _rows_with_quotes(lines: Iterable[str], first: int) -> Iterator[tuple[int, str]]:
     """Yield (number of the first line, row) for each row with a quote. An open field continues up to the next quote."""
-    numbered = enumerate(lines, 1)
+    numbered = enumerate(lines, first)
     for number, line in numbered:
         if '"' not in line:
             continue

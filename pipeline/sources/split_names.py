@@ -28,3 +28,9 @@ def split_of_word(word: str) -> Split | None:
     For example, `val`, ` Dev ` and `Split-eval` name the validation split.
     """
     return _SPLITS.get(_PREFIX.sub("", word.strip().lower(), count=1))
+
+
+def known_words() -> str:
+    """Return the words that name a split, for an error message."""
+    words = {split: [word for word, named in _SPLITS.items() if named == split] for split in _SPLITS.values()}
+    return ", ".join(f"{split} (also {', '.join(word for word in of if word != split)})" for split, of in words.items())

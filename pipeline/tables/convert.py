@@ -9,16 +9,14 @@ from pyarrow import compute
 
 from pipeline.errors import SourceError
 from pipeline.system.wording import shortened
-from pipeline.tables.schema import Column, ColumnType, Schema
+from pipeline.tables.schema import Column, ColumnType, Schema, TextRules
 from pipeline.tables.values import (
     RECORD_TYPES,
     Fitted,
     ValueType,
-    as_float32,
-    doubles_of,
     fit,
-    fit_whole,
     is_list,
+    label_values,
     value_type_of,
     without,
     without_empty_text,
@@ -84,7 +82,7 @@ def converted(batch: pa.RecordBatch, schema: Schema) -> Converted:
                 "dataset again"
             )
         # The first reason of a row is the one to report.
-        array, reasons = _convert(batch.column(position), column)
+        array, reasons = _convert(batch.column(position), column, schema.texts)
         if reasons:
             rejected = reasons | rejected
         arrays.append(array)
@@ -96,19 +94,17 @@ def _record_type(column: Column) -> pa.DataType:
     return pa.large_list(kind) if column.is_list else kind
 
 
-def _convert(array: pa.Array, column: Column) -> tuple[pa.Array, dict[int, Rejection]]:
+def _convert(array: pa.Array, column: Column, rules: TextRules) -> tuple[pa.Array, dict[int, Rejection]]:
     """Return a column of records, and the rejected rows."""
     if column.role != "feature":
-        array = without_empty_text(array)
+        array = without_empty_text(array, rules)
+    if column.role == "label":
+        array, _ = label_values(array, rules)
     kind = value_type_of(array.type)
     is_valid_kind = kind is not None and (kind.is_list == column.is_list or kind == ValueType(None))
-    if column.role == "label" and column.type == "int" and kind == ValueType("string"):
-        fitted: Fitted | None = fit_whole(array)
-    elif column.role == "label" and column.type == "int" and kind == ValueType("float"):
-        # The schema calls a label whole by its value in 32 bits.
-        fitted = fit(as_float32(doubles_of(array)), "int")
-    else:
-        fitted = (_fit_lists if column.is_list else fit)(array, column.type) if is_valid_kind else None
+    fitted: Fitted | None = None
+    if is_valid_kind:
+        fitted = (_fit_lists if column.is_list else fit)(array, column.type, rules, column.format)
     if fitted is None:
         wanted = f"lists of {column.type}" if column.is_list else column.type
         raise SourceError(
@@ -134,13 +130,13 @@ def _convert(array: pa.Array, column: Column) -> tuple[pa.Array, dict[int, Rejec
     return values, reasons
 
 
-def _fit_lists(array: pa.Array, kind: ColumnType) -> Fitted | None:
+def _fit_lists(array: pa.Array, kind: ColumnType, rules: TextRules, form: str) -> Fitted | None:
     """Return lists of values of a type. A list with a missing element does not fit, because a record has no gaps."""
     if not is_list(array.type):
         return Fitted(pa.nulls(len(array), pa.large_list(RECORD_TYPES[kind])), None)
     # The elements of missing lists, and those before and after a slice, are not among the flattened ones.
     lengths = compute.fill_null(compute.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-    fitted = fit(array.flatten(), kind)
+    fitted = fit(array.flatten(), kind, rules, form)
     if fitted is None:
         return None
     values, is_null, misfits = fitted.values, compute.is_null(array).to_numpy(zero_copy_only=False), None
@@ -169,7 +165,7 @@ def _too_long(values: pa.Array, column: Column) -> pa.Array | None:
 
 
 def _misfit(value: pa.Scalar, column: Column) -> Rejection:
-    noun = _NOUNS[column.type]
+    noun = f"in the format {column.format!r}" if column.format else _NOUNS[column.type]
     reason = f"column {column.name!r} holds {_shown(value)}, which is not {noun}"
     if column.is_list:
         reason = f"a list in column {column.name!r} has a missing element, or one that is not {noun}"

@@ -15,7 +15,6 @@ from typing import Any
 
 from pipeline import storage
 from pipeline.config.allowed import require_output
-from pipeline.config.settings import Settings
 from pipeline.errors import SettingsError, SourceError
 from pipeline.snapshot.listing import Listing
 from pipeline.storage import Place, place_of
@@ -25,12 +24,11 @@ from pipeline.system.progress import Advance, Show, progress
 from pipeline.tables import extract
 from pipeline.tables.files import find_files, keys_of, note_on_splits, table_files
 from pipeline.tables.infer import Inference, infer_schema, require_classes
-from pipeline.tables.options import TableOptions, table_options
+from pipeline.tables.options import TableOptions
 from pipeline.tables.pieces import FilePiece, grouped, range_bytes
 from pipeline.tables.schema import Schema
 from pipeline.tables.source import (
     BATCHES_AHEAD,
-    MAX_COMPARED,
     RawBatch,
     TableReader,
     is_divisible,
@@ -38,6 +36,8 @@ from pipeline.tables.source import (
     read_table,
 )
 
+MAX_COMPARED = 20
+"""An error about a missing column compares at most this many files."""
 _log = logging.getLogger(__name__)
 
 
@@ -62,8 +62,8 @@ class TableLister:
     names a column that the table does not have.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._options = table_options(settings)
+    def __init__(self, options: TableOptions) -> None:
+        self._options = options
 
     def list_all(self) -> Place:
         """List a table in this process, and return the file of the snapshot. Memory does not grow with the rows."""
@@ -71,7 +71,7 @@ class TableLister:
         started_ns = time.time_ns()
         options = self._options
         storage.sweep(options.folder)
-        read = partial(read_table, encoding=options.encoding, place=options.place, split_column=options.columns.split)
+        read = partial(read_table, dialect=options.dialect, place=options.place, split_column=options.columns.split)
         files, skipped = find_files(options.place)
         _log_splits(files, options)
         before = _state_of(files)
@@ -97,7 +97,7 @@ class TableLister:
         options = self._options
         files = table_files(options.place)
         state = _state_of(files)
-        pieces = pieces_of_table(files, options.encoding, bytes_each) if is_divisible(files) else []
+        pieces = pieces_of_table(files, options.dialect, bytes_each) if is_divisible(files) else []
         # The groups may be half empty.
         group_bytes = max(bytes_each, 2 * sum(piece.size for piece in pieces) // max_ranges)
         if len(grouped(pieces, group_bytes)) < 2:
@@ -146,14 +146,14 @@ class TableLister:
         """Return a reader of the columns of a schema, or of those that the settings select."""
         options = self._options
         selection = options.selection.only(schema.by_name) if schema else options.selection
-        return TableReader(files, options.encoding, options.place, options.columns.split, selection)
+        return TableReader(files, options.dialect, options.place, options.columns.split, selection)
 
     @contextmanager
     def _explained(self, files: Sequence[Place]) -> Iterator[None]:
         """Raise another error if only the first file lacks a column that a setting names, such as the label."""
         try:
             yield
-        except SettingsError:
+        except SettingsError as error:
             first, *others = files[:MAX_COMPARED] if is_divisible(files) else files[:1]
             selection = self._options.selection
             reader = self._reader_of(files)
@@ -163,6 +163,8 @@ class TableLister:
                 left = selection.unmatched(reader.names_of(file))
                 if found := next((name for name in missing if name not in left), None):
                     raise selection.no_column(found, first, file) from None
+            if not self._options.columns.label and is_divisible(files):
+                raise SettingsError(f"{error}{reader.advice()}") from None
             raise
 
 
@@ -197,7 +199,7 @@ def _inferred(
         if known[0].rows is None:
             before = 0
             for piece in known:
-                rows = _infer(piece, inference, reader, advance)
+                rows = _infer(replace(piece, rows_before=before), inference, reader, advance)
                 yield replace(piece, rows=rows, rows_before=before, has_checked_quotes=True)
                 before += rows
         else:

@@ -1,9 +1,7 @@
 """Rows of a table as rows of a snapshot. Each carries its own record, so nothing is read again to write it."""
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import NamedTuple
 
 import google_crc32c
@@ -13,19 +11,23 @@ import pyarrow.compute as pc
 import xxhash
 from numpy.typing import NDArray
 
+from pipeline.records.byte_arrays import BYTES, heads_of, joined, values
 from pipeline.records.example import example_head
-from pipeline.records.frames import frames
-from pipeline.snapshot.part import SPLITS, Block, block_of, columns_of
-from pipeline.snapshot.raw_example import RawExample, identity, quoted
+from pipeline.records.frames import framed
+from pipeline.snapshot.fingerprint import as_hashes
+from pipeline.snapshot.part import COLUMNS, Block, block_of, hash_texts, split_codes
+from pipeline.snapshot.raw_example import RawExample, quoted
 from pipeline.tables.convert import Converted, Rejection
 from pipeline.tables.encode import MAX_CELLS, encode_columns
 from pipeline.tables.row_values import Values, no_values, values_of
 from pipeline.tables.schema import Column, Schema
-from pipeline.tables.source import RejectedRow
+from pipeline.tables.source import RawBatch
+from pipeline.tables.stated_splits import splits_of
 
-BAD_SPLIT = ("The split is none of train, validation and test", "Write one of them, or leave the field empty")
 CACHED_HEADS = 1 << 14
-"""The heads of at most this many lengths of records are cached, and as many labels."""
+"""The heads of at most this many lengths of records are cached."""
+_ESCAPED = r'[^ -~]|["\\]'
+"""Matches a text with characters that JSON in ASCII escapes."""
 
 
 class Rows(NamedTuple):
@@ -48,17 +50,12 @@ def _is_last(column: Column, schema: Schema) -> bool:
     return column.role in ("key", "split") or (column.role == "label" and schema.task == "classification")
 
 
-def rows_of_batch(
-    batch: Converted, ragged: Sequence[RejectedRow], schema: Schema, prefix: str, first_number: int, split: str = ""
-) -> Iterator[Rows]:
+def rows_of_batch(batch: Converted, raw: RawBatch, schema: Schema) -> Iterator[Rows]:
     """Yield the rows of a batch, a few megabytes at a time, and after them the rejected ones.
 
-    A rejected row without a key is named by `prefix` and its number. `ragged` are rows that could not be parsed.
-    `split` is the split of all rows, unless a column states it.
+    `raw` is the batch before its conversion. A rejected row without a key has the name of its place.
     """
-    accepted = batch.batch
-    splits = enumerate(_splits(accepted, schema, split))
-    rejected = {number: BAD_SPLIT for number, stated in splits if stated not in ("", *SPLITS)} | batch.rejected
+    accepted, rejected, split = batch.batch, batch.rejected, raw.split
     if rejected:
         is_rejected = np.zeros(accepted.num_rows, np.bool_)
         is_rejected[list(rejected)] = True
@@ -67,54 +64,58 @@ def rows_of_batch(
     for start in range(0, accepted.num_rows, rows):
         yield _accepted(accepted.slice(start, rows), schema, split)
     if rejected:
-        before = [row.after for row in ragged]
-        places = [f"{prefix}{first_number + row + bisect_right(before, row)}" for row in rejected]
-        yield _rejected(batch.batch.take(list(rejected)), places, list(rejected.values()), schema)
-    if ragged:
-        rows_of_ragged = [rejected_row(row.key, row.reason, row.advice) for row in ragged]
+        values = batch.batch.take(list(rejected))
+        yield _rejected(values, raw.places_of(rejected), list(rejected.values()), schema)
+    if raw.rejected:
+        rows_of_ragged = [rejected_row(row.key, row.reason, row.advice) for row in raw.rejected]
         yield _without_record(rows_of_ragged, schema)
 
 
 def _accepted(typed: pa.RecordBatch, schema: Schema, split: str) -> Rows:
-    key, label = schema.of_role("key"), schema.label
-    is_class = schema.task == "classification"
-    labels = _texts(typed, label) if is_class else [""] * typed.num_rows
-    columns = _slices(*encode_columns(typed, compared_names(schema)))
-    # A size of 0 is that of a rejected row. All features of another row may be missing.
-    measured = [each or b"\0" for each in columns]
+    key, is_class = schema.of_role("key"), schema.task == "classification"
+    labels = _text_array(typed, schema.label if is_class else None).dictionary_encode()
+    groups = _text_array(typed, schema.of_role("group")).dictionary_encode()
+    splits = _splits(typed, schema, split)
+    compared = encode_columns(typed, compared_names(schema))
+    last = encode_columns(typed, [column.name for column in schema.columns if _is_last(column, schema)])
+    contents = own_groups = _hashes(values(compared))
     if key:
-        keys = _texts(typed, key)
-        # Without a checksum, the key decides the split.
-        crc32cs = np.zeros(len(keys), np.uint32)
-        compared = [b"%b\0%b" % (text.encode(), each) for text, each in zip(keys, columns, strict=True)]
+        keys = _text_array(typed, key)
+        own_groups = _hashes(values(keys.cast(BYTES)))
+        # 0 stands for none.
+        contents = np.maximum(contents ^ own_groups, np.uint64(1))
     else:
-        keys = [
-            xxhash.xxh3_128_hexdigest(b"%b\0%b" % (each, text.encode()))
-            for each, text in zip(columns, labels, strict=True)
-        ]
-        crc32cs = np.array([google_crc32c.value(each) for each in measured], np.uint32)
-        compared = columns
-    last = [column.name for column in schema.columns if _is_last(column, schema)]
-    features = [one + other for one, other in zip(columns, _slices(*encode_columns(typed, last)), strict=True)]
-    example_head_of = lru_cache(CACHED_HEADS)(example_head)
-    records = frames([example_head_of(len(each)) + each for each in features])
-    groups, splits = _texts(typed, schema.of_role("group")), _splits(typed, schema, split)
-    sizes = np.array([len(each) for each in measured], np.int64)
-    quoted_labels = _quoted(labels) if is_class else labels
-    facts = zip(keys, quoted_labels, splits, sizes.tolist(), crc32cs.tolist(), _quoted(groups), strict=True)
-    heads = [
-        identity(quoted(key), label, split, size, crc32c, group, boxes="[]")
-        for key, label, split, size, crc32c, group in facts
-    ]
-    lines = [b'%b,0,""]\n%b' % pair for pair in zip(heads, records, strict=True)]
-    numbers = columns_of(keys=keys, groups=groups, splits=splits, sizes=sizes, crc32cs=crc32cs, are_known=not key)
-    numbers["content"] = _hashes(compared)
-    # The hash of the key alone would put all rows of one key behind each other. Rows whose stated splits differ would
-    # be numbered as equal ones, by the order of the source.
-    numbers["order"] = _hashes([b"%b\0%b" % (text.encode(), each) for text, each in zip(splits, features, strict=True)])
+        named = joined(compared, b"\0", labels.cast(pa.large_string()).cast(BYTES))
+        keys = pa.array(map(xxhash.xxh3_128_hexdigest, values(named)), pa.large_string())
+    entry_bytes = pc.add(pc.binary_length(compared), pc.binary_length(last))
+    examples = joined(heads_of(entry_bytes, lru_cache(CACHED_HEADS)(example_head)), compared, last)
+    # A size of 0 is that of a rejected row. All features of another row may be missing.
+    sizes = pc.max_element_wise(pc.binary_length(compared), 1)
+    # The form of `identity` and `to_line` in pipeline/snapshot/raw_example.py, without a checksum of the source.
+    joined_lines = joined(
+        *(b"[", _quoted(keys), b",[", _quoted(labels) if is_class else b"", b'],"'),
+        *(pa.array(splits, pa.large_string()).cast(BYTES), b'",', sizes.cast(pa.large_string()).cast(BYTES), b",0,"),
+        *(_quoted(groups), b',[],0,""]\n', *framed(examples)),
+    )
+    lines = values(joined_lines)
     # Unlike the row of an image, the whole line identifies a row.
-    block = Block(keys=keys, labels=labels, identities=lines, lines=lines, columns=numbers)
+    digests = as_hashes(list(map(xxhash.xxh3_128_digest, lines)))
+    columns = np.zeros(len(lines), COLUMNS)
+    columns["length"], columns["size"], columns["content"] = pc.binary_length(joined_lines), sizes, contents
+    columns["checksum"] = np.fromiter(map(google_crc32c.value, lines), np.uint32, len(lines))
+    # The hash of the key alone would put all rows of one key behind each other. Rows whose stated splits differ would
+    # be numbered as equal ones, by the order of the source. A line has both the split and all values.
+    columns["order"] = np.maximum(digests.view("<u8")[:, 0], np.uint64(1))
+    columns["group"] = _group_hashes(groups, own_groups)
+    columns["split"], columns["label"] = split_codes(splits), labels.indices
+    block = Block(lines=lines, labels=labels.dictionary.to_pylist(), hashes=digests, columns=columns)
     return Rows(block, values_of(typed, schema))
+
+
+def _group_hashes(groups: pa.DictionaryArray, own: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return a hash of the group of each row. A row without a group has its own."""
+    texts, codes = groups.dictionary.to_pylist(), groups.indices.to_numpy()
+    return np.where(np.array(list(map(bool, texts)))[codes], hash_texts(texts)[codes], own)
 
 
 def _hashes(contents: Sequence[bytes]) -> NDArray[np.uint64]:
@@ -123,17 +124,18 @@ def _hashes(contents: Sequence[bytes]) -> NDArray[np.uint64]:
     return np.maximum(hashes, np.uint64(1))
 
 
-def _quoted(texts: Sequence[str]) -> list[str]:
-    """Return texts as JSON. Many of them are equal."""
-    return list(map(lru_cache(CACHED_HEADS)(quoted), texts))
-
-
-def _slices(content: bytes, ends: NDArray[np.int64]) -> list[bytes]:
-    return [content[begin:end] for begin, end in pairwise([0, *ends.tolist()])]
+def _quoted(texts: pa.Array) -> pa.Array:
+    """Return texts as JSON in ASCII."""
+    if pa.types.is_dictionary(texts.type):
+        return _quoted(texts.dictionary).take(texts.indices)
+    # Most texts need no escapes.
+    if not pc.any(pc.match_substring_regex(texts, _ESCAPED)).as_py():
+        return joined(b'"', texts.cast(BYTES), b'"')
+    return pa.array([quoted(text).encode() for text in texts.to_pylist()], BYTES)
 
 
 def _rejected(typed: pa.RecordBatch, places: Sequence[str], rejections: Sequence[Rejection], schema: Schema) -> Rows:
-    contents = _slices(*encode_columns(typed, compared_names(schema)))
+    contents = values(encode_columns(typed, compared_names(schema)))
     keys = _texts(typed, schema.of_role("key"))
     rows = [
         rejected_row(key or place, *rejection, content=content)
@@ -160,12 +162,16 @@ def rejected_row(place: str, reason: str, advice: str, content: bytes = b"") -> 
 
 def _splits(typed: pa.RecordBatch, schema: Schema, split: str) -> list[str]:
     column = schema.of_role("split")
-    return [stated.lower() for stated in _texts(typed, column)] if column else [split] * typed.num_rows
+    return splits_of(_texts(typed, column)) if column else [split] * typed.num_rows
 
 
 def _texts(batch: pa.RecordBatch, column: Column | None) -> list[str]:
     """Return the values of a column as texts. A missing value is an empty text."""
+    return _text_array(batch, column).to_pylist()  # type: ignore[no-any-return]
+
+
+def _text_array(batch: pa.RecordBatch, column: Column | None) -> pa.Array:
     if column is None:
-        return [""] * batch.num_rows
-    texts = pc.cast(batch.column(column.name), pa.string())  # "true" and "false" of bool
-    return pc.fill_null(texts, "").to_pylist()  # type: ignore[no-any-return]
+        return pa.repeat(pa.scalar("", pa.large_string()), batch.num_rows)
+    texts = pc.cast(batch.column(column.name), pa.large_string())  # "true" and "false" of bool
+    return pc.fill_null(texts, "")

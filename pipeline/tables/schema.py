@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from pipeline.tables.dialect import DEFAULT_DIALECT, Dialect
+
 ColumnType = Literal["int", "float", "bool", "string", "date", "time"]
 """The type of a value. In a record, a date is the number of days since 1970, and a time that of microseconds."""
 
@@ -16,6 +18,27 @@ Task = Literal["classification", "regression"]
 
 MAX_DISTINCT = 10_000
 """The values of a column are listed if there are at most this many."""
+
+
+@dataclass(frozen=True)
+class TextRules:
+    """How texts become values. A model of a table reads new rows by the rules of the table."""
+
+    missing: Sequence[str] = ()
+    """Texts that are missing values in a column of numbers, dates, times or truth values, and in the label. An empty
+    text always is one there."""
+    strip: bool = False
+    """Whether blanks around all texts are removed."""
+    decimal_comma: bool = False
+    """Whether numbers have a decimal comma instead of a point."""
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "TextRules":
+        """Return the rules that `asdict` described."""
+        return cls(**{**content, "missing": tuple(content["missing"])})
+
+
+NO_RULES = TextRules()
 
 
 @dataclass(frozen=True)
@@ -40,6 +63,8 @@ class Column:
     values: Sequence[str] = ()
     """The values of a column of strings, sorted, if there are at most MAX_DISTINCT. Of the label: those of any type, as
     text. Those of a key or group column are not listed, because they can be personal data."""
+    format: str = ""
+    """The format of texts that are dates or times, as for `datetime.strptime`. Empty: ISO 8601."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +75,11 @@ class Schema:
     rows: int
     """Number of rows of the source, also of those that are rejected."""
     task: Task
+    texts: TextRules = NO_RULES
+    dialect: Dialect = DEFAULT_DIALECT
+    """How CSV files of the table are written, and new files for its model."""
+    notes: Sequence[str] = ()
+    """Sentences about columns, for the log and the dataset card."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """The types of the columns that were not read, because Tenfold does not support their types, by name."""
 
@@ -84,15 +114,30 @@ class Schema:
     def without_features(self) -> "Schema":
         """Return the schema without the features, and without known values: what a writer of shards needs."""
         columns = [replace(column, values=()) for column in self.columns if column.role != "feature"]
-        return Schema(columns, self.rows, self.task)
+        return replace(self, columns=columns, notes=())
 
     def to_json(self) -> dict[str, Any]:
         """Return the schema in the form of `dataset.json`."""
-        left_out = {"left_out": dict(self.left_out)} if self.left_out else {}
-        return {"task": self.task, "rows": self.rows, "columns": [asdict(each) for each in self.columns], **left_out}
+        return {
+            "task": self.task,
+            "rows": self.rows,
+            "columns": [asdict(column) for column in self.columns],
+            "texts": asdict(self.texts),
+            "dialect": asdict(self.dialect),
+            **({"notes": list(self.notes)} if self.notes else {}),
+            **({"left_out": dict(self.left_out)} if self.left_out else {}),
+        }
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Schema":
         """Return the schema that `to_json` described."""
         columns = [Column(**{**column, "values": tuple(column["values"])}) for column in content["columns"]]
-        return cls(columns, content["rows"], content["task"], content.get("left_out", {}))
+        return cls(
+            columns=columns,
+            rows=content["rows"],
+            task=content["task"],
+            texts=TextRules.from_json(content["texts"]),
+            dialect=Dialect.from_json(content["dialect"]),
+            notes=tuple(content.get("notes", ())),
+            left_out=content.get("left_out", {}),
+        )

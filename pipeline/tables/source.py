@@ -8,6 +8,8 @@ import codecs
 import csv
 import io
 import os
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
@@ -16,17 +18,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+from pyarrow import compute, ipc, parquet
 from pyarrow import csv as arrow_csv
-from pyarrow import ipc, parquet
 
 from pipeline import storage
-from pipeline.errors import FileSystemError, SourceError
+from pipeline.errors import FileSystemError, SettingsError, SourceError
 from pipeline.sources.compression import MAGIC_BYTES, UNPACK_ERRORS, compression_of, require_plain, unpacked
 from pipeline.sources.csv_quotes import require_quotes_of_lines
 from pipeline.storage import Place
 from pipeline.system.os_errors import cause_of, retried
 from pipeline.system.wording import shortened
+from pipeline.tables.dialect import DEFAULT_DIALECT, Dialect, advice_on
 from pipeline.tables.files import (
     ARROW,
     JSON_LINES,
@@ -43,7 +47,7 @@ from pipeline.tables.pieces import FilePiece, PieceStream, csv_pieces, parquet_p
 from pipeline.tables.selection import Chooser, Selection
 from pipeline.tables.structs import flat_batch, flat_schema, paths_to
 from pipeline.tables.tfrecords import read_batches, shown_files
-from pipeline.tables.values import TEXT
+from pipeline.tables.values import TEXT, stripped
 
 MAX_BATCH_ROWS = 20_000
 """A batch has at most this many rows."""
@@ -56,8 +60,6 @@ _BLOCK = 16 << 20
 Tables of 10,000 columns need large blocks. The cost of a batch is that of its columns if the batch has few rows.
 """
 _CHUNK = 1 << 20
-MAX_COMPARED = 20
-"""An error about a missing column compares at most this many files."""
 _BATCH_BYTES = 16 << 20
 """A batch of a Parquet file takes about this many bytes."""
 _PARQUET_BUFFERS = 64 << 20
@@ -82,7 +84,7 @@ class RejectedRow(NamedTuple):
 
 
 class RawBatch(NamedTuple):
-    """Rows of one file, with the columns in the order of the first file, and the rejected rows among them."""
+    """Rows of one file, with the columns in the order of the first file, and the other rows among them."""
 
     batch: pa.RecordBatch
     rejected: list[RejectedRow]
@@ -90,12 +92,32 @@ class RawBatch(NamedTuple):
     """The split of all rows, if the files of the table state their splits."""
     left_out: Mapping[str, str] = MappingProxyType({})
     """The types of the columns of the table that are not read, because their types are not supported."""
+    empty: Sequence[int] = ()
+    """For each row without any value, which is left out: the number of the rows before it in `batch`."""
+    prefix: str = "row "
+    """What comes before the number of a row in its name, such as the name of its file and a colon."""
+    first_number: int = 1
+    """The number of the first row."""
 
     @property
     def rows(self) -> int:
         """Number of all rows."""
-        rows: int = self.batch.num_rows + len(self.rejected)
+        rows: int = self.batch.num_rows + len(self.rejected) + len(self.empty)
         return rows
+
+    def place_of(self, row: int) -> str:
+        """Return the name of a row of `batch`."""
+        [name] = self.places_of([row])
+        return name
+
+    def places_of(self, rows: Iterable[int]) -> list[str]:
+        """Return the names of some rows of `batch`. The numbers count the other rows, too."""
+        return [f"{self.prefix}{number}" for number in self.numbers_of(rows)]
+
+    def numbers_of(self, rows: Iterable[int]) -> list[int]:
+        """Return the numbers of some rows of `batch`."""
+        others = sorted([*self.empty, *(each.after for each in self.rejected)])
+        return [self.first_number + row + bisect_right(others, row) for row in rows]
 
 
 _Choose = Callable[[pa.Schema], Sequence[str]]
@@ -104,7 +126,7 @@ _Read = Callable[[Path, Place, FilePiece, _Choose], Iterator[RawBatch]]
 """Yields the rows of a piece from a local copy of its file, after a batch without rows that has all columns."""
 
 
-def pieces_of_table(files: Sequence[Place], encoding: str, max_bytes: int) -> list[FilePiece]:
+def pieces_of_table(files: Sequence[Place], dialect: Dialect, max_bytes: int) -> list[FilePiece]:
     """Divide the files of a table into pieces of about `max_bytes` each.
 
     Raises:
@@ -113,21 +135,23 @@ def pieces_of_table(files: Sequence[Place], encoding: str, max_bytes: int) -> li
     pieces: list[FilePiece] = []
     for place in files:
         with _explained(place):
-            pieces += _pieces_of_file(place, encoding, max_bytes)
+            pieces += _pieces_of_file(place, dialect, max_bytes)
     return pieces
 
 
-def _pieces_of_file(place: Place, encoding: str, max_bytes: int) -> list[FilePiece]:
+def _pieces_of_file(place: Place, dialect: Dialect, max_bytes: int) -> list[FilePiece]:
     if isinstance(place, Path) and format_of(place.name) == PARQUET:
         require_plain(place)
         return parquet_pieces(place, max_bytes)
     file = whole(place)
-    if not isinstance(place, Path) or format_of(place.name) == ARROW or file.size <= max_bytes:
+    # A quote in a line that is skipped would hide where rows start.
+    is_whole = format_of(place.name) == ARROW or dialect.skipped_lines
+    if not isinstance(place, Path) or is_whole or file.size <= max_bytes:
         return [file]
-    if not _is_like_ascii(encoding) or compression_of(storage.read_range(place, 0, MAGIC_BYTES)):
+    if not _is_like_ascii(dialect.encoding) or compression_of(storage.read_range(place, 0, MAGIC_BYTES)):
         return [file]
     # A stray quote would hide the ends of all rows after it.
-    _require_quotes(place, file, _delimiter_of(place, place.name, encoding), _text_encoding(encoding))
+    _require_quotes(place, file, _delimiter_of(place, place.name, dialect), dialect)
     return csv_pieces(place, max_bytes)
 
 
@@ -141,9 +165,9 @@ def _is_utf8(encoding: str) -> bool:
     return encoding.lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig")
 
 
-def _text_encoding(encoding: str) -> str:
+def _text_encoding(dialect: Dialect) -> str:
     """Return the encoding to read text with. Excel writes a byte order mark, which is no part of the header."""
-    return "utf-8-sig" if _is_utf8(encoding) else encoding
+    return "utf-8-sig" if _is_utf8(dialect.encoding) else dialect.encoding
 
 
 def is_divisible(files: Sequence[Place]) -> bool:
@@ -153,12 +177,13 @@ def is_divisible(files: Sequence[Place]) -> bool:
 
 def read_table(
     files: Sequence[Place],
-    encoding: str = "utf-8",
+    dialect: Dialect = DEFAULT_DIALECT,
     *,
     place: Place | None = None,
     split_column: str = "",
     selection: Selection = _ALL,
     has_checked_quotes: bool = False,
+    keeps_empty: bool = False,
 ) -> Iterator[RawBatch]:
     """Yield all rows of a table, file by file, in batches of at most MAX_BATCH_ROWS.
 
@@ -166,15 +191,16 @@ def read_table(
     The columns of other files have their own types. A row of CSV with too few or too many fields is rejected. Folders
     such as `country=de/` become columns of strings, unless the files have columns of their names. The fields of structs
     become columns such as `geo.lat`. Columns that are not selected are not read, nor are those of a type that is not
-    supported, unless a setting selects them.
+    supported, unless a setting selects them. A row without any value in its file is left out.
 
     Args:
         files: The files that `table_files` returned.
-        encoding: The encoding of CSV files.
+        dialect: How CSV files are written.
         place: The table, whose folders may be columns. None is the folder that holds all files.
         split_column: The column that decides the split. Without it, the names of files and folders may do so.
         selection: The columns to read.
         has_checked_quotes: Whether an earlier pass checked the quotes of the CSV files.
+        keeps_empty: Whether rows without any value are kept.
 
     Raises:
         SettingsError: The selection names no column of the table, or leaves none to learn from.
@@ -183,7 +209,9 @@ def read_table(
         FileSystemError: The file system failed. A later attempt may work.
     """
     if not is_divisible(files):
-        facts = dict(zip(files, facts_of_files(keys_of(files, place), split_column, selection.includes), strict=True))
+        keys = dict(zip(files, keys_of(files, place), strict=True))
+        facts_of = facts_of_files(list(keys.values()), split_column, selection.includes)
+        facts = dict(zip(files, facts_of, strict=True))
         chooser = Chooser(selection)
         of_folders = list(dict.fromkeys(name for each in facts.values() for name in each.values))
         choose = partial(chooser.choose, place=shown_files(files), of_folders=of_folders)
@@ -191,20 +219,18 @@ def read_table(
             read = read_batches(files, _opened_records, MAX_BATCH_ROWS, selection, choose)
         else:
             read = _json_batches(files, selection, choose)
+        numbers = Counter[Place]()
         for file, batch in read:
-            yield _finished(RawBatch(batch, []), facts[file], chooser)
+            raw = RawBatch(batch, [], prefix=f"{keys[file]}:", first_number=numbers[file] + 1)
+            numbers[file] += raw.rows
+            yield _finished(raw if keeps_empty else without_empty_rows(raw, chooser.names), facts[file], chooser)
         return
-    reader = TableReader(files, encoding, place, split_column, selection)
+    reader = TableReader(files, dialect, place, split_column, selection, keeps_empty=keeps_empty)
     for file in files:
         with _explained(file):
             piece = whole(file, has_checked_quotes=has_checked_quotes)
         yield from reader.read(piece)
     reader.require_rows()
-
-
-def read_columns(files: Sequence[Place], names: Iterable[str], place: Place) -> Iterator[RawBatch]:
-    """Yield all rows as `read_table` does, with those of the columns `names` that the table has."""
-    return read_table(files, place=place, selection=Selection.only(names))
 
 
 def _json_batches(
@@ -213,6 +239,28 @@ def _json_batches(
     for file, batch in read_json_lines(files, _opened_json, MAX_BATCH_ROWS, selection, choose):
         _require_utf8(batch, file)  # Arrow does not check it.
         yield file, batch
+
+
+def without_empty_rows(raw: RawBatch, names: Collection[str]) -> RawBatch:
+    """Leave out the rows without any value in the columns `names`. Without such a column, all rows are kept."""
+    batch, names = raw.batch, set(names)
+    is_text = batch.schema.metadata == TEXT
+    is_empty = None
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name not in names:
+            continue
+        of_column = compute.is_null(column, nan_is_null=True)
+        if is_text and pa.types.is_string(column.type):
+            of_column = compute.equal(compute.fill_null(compute.binary_length(stripped(column)), 0), 0)
+        is_empty = of_column if is_empty is None else compute.and_(is_empty, of_column)
+        if not compute.any(is_empty, min_count=0).as_py():  # Most often after the first column.
+            return raw
+    if is_empty is None:
+        return raw
+    mask = is_empty.to_numpy(zero_copy_only=False)
+    kept = np.cumsum(~mask)
+    rejected = [each._replace(after=int(kept[each.after - 1]) if each.after else 0) for each in raw.rejected]
+    return raw._replace(batch=batch.filter(pa.array(~mask)), rejected=rejected, empty=kept[mask].tolist())
 
 
 def _finished(raw: RawBatch, facts: FileFacts, chooser: Chooser) -> RawBatch:
@@ -232,13 +280,16 @@ class TableReader:
     def __init__(
         self,
         files: Sequence[Place],
-        encoding: str,
+        dialect: Dialect = DEFAULT_DIALECT,
         place: Place | None = None,
         split_column: str = "",
         selection: Selection = _ALL,
+        *,
+        keeps_empty: bool = False,
     ) -> None:
         """Raise SourceError if the names of folders state other columns for one file than for another one."""
-        self._files, self._encoding = {str(file): file for file in files}, encoding
+        self._files, self._dialect = {str(file): file for file in files}, dialect
+        self._keeps_empty = keeps_empty
         keys = keys_of(files, place)
         self._keys = dict(zip(map(str, files), keys, strict=True))
         self._facts = dict(zip(map(str, files), facts_of_files(keys, split_column, selection.includes), strict=True))
@@ -261,8 +312,13 @@ class TableReader:
 
     def read(self, piece: FilePiece) -> Iterator[RawBatch]:
         """Yield the rows of a piece."""
-        for raw in self._batches(piece):
-            if raw.rows:  # Not the batch of `_without_rows`, which has all columns.
+        is_csv = format_of(self.place_of(piece).name) not in _READERS
+        number = piece.rows_before + 1 + (self._dialect.header_lines if is_csv else 0)
+        for read in self._batches(piece):
+            if read.rows:  # Not the batch of `_without_rows`, which has all columns.
+                raw = read._replace(prefix=f"{self._keys[piece.file]}:", first_number=number)
+                number += raw.rows
+                raw = raw if self._keeps_empty else without_empty_rows(raw, self._chooser.names)
                 self._rows += raw.batch.num_rows
                 self._rejection = self._rejection or next(iter(raw.rejected), None)
                 yield _finished(raw, self._facts[piece.file], self._chooser)
@@ -271,15 +327,15 @@ class TableReader:
         """Yield the rows of a piece, and before them a batch without rows."""
         place = self.place_of(piece)
         choose = partial(self._chooser.choose, place=place, of_folders=list(self._facts[piece.file].values))
-        read_csv: _Read = partial(_read_csv, key=self._keys[piece.file], encoding=self._encoding)
+        read_csv: _Read = partial(_read_csv, key=self._keys[piece.file], dialect=self._dialect)
         read = _READERS.get(format_of(place.name), read_csv)
         # A CSV file is read several times, but a bucket should send it only once.
         with _explained(place), storage.local_copy(place) as file:
             yield from read(file, place, piece, choose)
 
     def _names_of_others(self) -> Iterator[Collection[str]]:
-        """Yield the names of the columns of the first files."""
-        return map(self.names_of, islice(self._files.values(), MAX_COMPARED))
+        """Yield the names of the columns of each file. The last one is often the newest, and may have other columns."""
+        return map(self.names_of, reversed(self._files.values()))
 
     def require_rows(self) -> None:
         """Raise SourceError if no piece had a valid row."""
@@ -288,7 +344,16 @@ class TableReader:
             reason = f"the first is {rejection.key}: {rejection.reason}" if rejection else "there is only the header"
             raise SourceError(
                 f"{shown_files(list(self._files))} has no valid row ({reason}): add rows to the table, or repair them"
+                f"{self.advice()}"
             )
+
+    def advice(self) -> str:
+        """Return the setting that the header of the first file asks for, in words. Empty if it looks like a header."""
+        place = next(iter(self._files.values()))
+        if format_of(place.name) in _READERS:
+            return ""
+        with _explained(place), storage.local_copy(place) as file:
+            return _advice(file, _delimiter_of(file, place.name, self._dialect), self._dialect)
 
 
 def _without_rows(names: Sequence[str]) -> RawBatch:
@@ -297,31 +362,35 @@ def _without_rows(names: Sequence[str]) -> RawBatch:
 
 
 def _read_csv(
-    file: Path, place: Place, piece: FilePiece, choose: _Choose, key: str, encoding: str
+    file: Path, place: Place, piece: FilePiece, choose: _Choose, key: str, dialect: Dialect
 ) -> Iterator[RawBatch]:
-    text_encoding = _text_encoding(encoding)
-    parse = arrow_csv.ParseOptions(delimiter=_delimiter_of(file, place.name, encoding))
-    parse.newlines_in_values = _has_quotes(file, text_encoding, piece)
+    parse = arrow_csv.ParseOptions(delimiter=_delimiter_of(file, place.name, dialect))
+    parse.newlines_in_values = _has_quotes(file, _text_encoding(dialect), piece)
     if not piece.has_checked_quotes:
         # After a stray quote, Arrow would read the following rows as one field.
-        _require_quotes(file, piece, parse.delimiter, text_encoding)
-    names, has_rows = _header(file, parse.delimiter, text_encoding)
+        _require_quotes(file, piece, parse.delimiter, dialect)
+    names, has_rows = _header(file, parse.delimiter, dialect)
     if not names:
         raise SourceError(f"{place} is empty: write a header and rows into the file, or remove it")
     yield _without_rows(names)
-    included = list(choose(pa.schema([(name, pa.string()) for name in names])))
+    try:
+        included = list(choose(pa.schema([(name, pa.string()) for name in names])))
+    except (SettingsError, SourceError) as error:
+        raise type(error)(f"{error}{_advice(file, parse.delimiter, dialect)}") from None
     # Arrow refuses a header without a line break. An engine may write one for an empty partition.
     if not has_rows:
         return
     # Without threads, Arrow numbers the rows and calls the handler in their order.
     read = arrow_csv.ReadOptions(block_size=_BLOCK, use_threads=False)
     # Only with "utf8" does Arrow keep the bytes unchanged, which is faster.
-    read.encoding = "utf8" if _is_utf8(encoding) else encoding
-    if piece.begin:
+    read.encoding = "utf8" if _is_utf8(dialect.encoding) else dialect.encoding
+    if piece.begin or dialect.names:
         read.column_names = names
-    # The first row of the stream is row 1 of the file, or follows the header and the rows before the piece.
-    offset = piece.rows_before + 1 if piece.begin else 0
-    ragged = _RaggedRows(key, offset, header_rows=0 if piece.begin else 1)
+    if not piece.begin:
+        read.skip_rows = dialect.skipped_lines
+    # The first row of the stream is line 1 of the file, or follows the header and the rows before the piece.
+    offset = piece.rows_before + dialect.header_lines if piece.begin else 0
+    ragged = _RaggedRows(key, offset, header_rows=0 if piece.begin else dialect.header_lines)
     parse.invalid_row_handler = ragged.reject
     convert = arrow_csv.ConvertOptions(
         column_types=dict.fromkeys(included, pa.string()),
@@ -462,11 +531,13 @@ def _require_utf8(batch: pa.RecordBatch, place: Place) -> None:
             ) from error
 
 
-def _require_quotes(file: Path, piece: FilePiece, delimiter: str, encoding: str) -> None:
+def _require_quotes(file: Path, piece: FilePiece, delimiter: str, dialect: Dialect) -> None:
     """Raise SourceError if a quote is neither at the start nor at the end of a field."""
+    encoding = _text_encoding(dialect)
     if _has_quotes(file, encoding, piece):
         with _lines(file, encoding, piece, errors="surrogateescape") as lines:
-            require_quotes_of_lines(lines, delimiter)
+            skipped = 0 if piece.begin else dialect.skipped_lines
+            require_quotes_of_lines(islice(lines, skipped, None), delimiter, skipped + 1)
 
 
 def _has_quotes(file: Path, encoding: str, piece: FilePiece) -> bool:
@@ -477,22 +548,35 @@ def _has_quotes(file: Path, encoding: str, piece: FilePiece) -> bool:
         return any(b'"' in chunk for chunk in iter(lambda: stream.read(_CHUNK), b""))
 
 
-def _delimiter_of(file: Path, name: str, encoding: str) -> str:
-    """Return the delimiter of a file of CSV, whose name shows the format. `file` may be a copy of it."""
-    if delimiter := _DELIMITERS.get(format_of(name)):
+def _delimiter_of(file: Path, name: str, dialect: Dialect) -> str:
+    """Return the delimiter of a CSV file. The settings or its name state it. `file` may be a copy of it."""
+    if delimiter := dialect.delimiter or _DELIMITERS.get(format_of(name)):
         return delimiter
-    with _lines(file, _text_encoding(encoding), FilePiece(str(file))) as lines:
-        first = list(islice(lines, 2))
+    with _lines(file, _text_encoding(dialect), FilePiece(str(file))) as lines:
+        first = list(islice(lines, dialect.skipped_lines, dialect.skipped_lines + 2))
         # Only a compressed file may lack two lines of rows.
         return delimiter_of_text(first) or ("\t" if any("\t" in line for line in first) else ",")
 
 
-def _header(file: Path, delimiter: str, encoding: str) -> tuple[Sequence[str], bool]:
+def _header(file: Path, delimiter: str, dialect: Dialect) -> tuple[Sequence[str], bool]:
     """Return the names of the columns of a CSV file, and whether any row follows."""
-    with _lines(file, encoding, FilePiece(str(file))) as lines:
+    with _lines(file, _text_encoding(dialect), FilePiece(str(file))) as all_lines:
+        lines = islice(all_lines, dialect.skipped_lines, None)
         # Arrow also skips lines without any character.
-        names = next((row for row in csv.reader(lines, delimiter=delimiter) if row), [])
-        return names, any(line.strip("\r\n") for line in lines)
+        first = next((row for row in csv.reader(lines, delimiter=delimiter) if row), [])
+        if not dialect.names:
+            return first, any(line.strip("\r\n") for line in lines)
+        if first and len(first) != len(dialect.names):
+            raise ValueError(
+                f"its first row has {len(first)} fields, but csv_columns has {len(dialect.names)} names: name each one"
+            )
+        return dialect.names, bool(first)
+
+
+def _advice(file: Path, delimiter: str, dialect: Dialect) -> str:
+    """Return the setting that the line of the header asks for, in words."""
+    with _lines(file, _text_encoding(dialect), FilePiece(str(file)), errors="replace") as lines:
+        return advice_on(next(islice(lines, dialect.skipped_lines, None), ""), delimiter, dialect)
 
 
 @contextmanager

@@ -4,8 +4,11 @@ Whether a value fits a type depends on that value alone, never on the other valu
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +16,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from pipeline.errors import SourceError
-from pipeline.tables.schema import ColumnType
+from pipeline.tables.schema import NO_RULES, ColumnType, TextRules
 
 TEXT = {b"tenfold": b"text"}
 """The metadata of the schema of a batch whose strings are fields of CSV, or of one such column. The type of each column
@@ -29,6 +32,13 @@ RECORD_TYPES: Mapping[ColumnType, pa.DataType] = {
 """The type of Arrow of the values in a record. Dates are days, and times are microseconds, since 1970 in UTC."""
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 DAY_US = 86_400_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NAN_TEXTS = ("nan", "-nan")
+"""The texts that mean NaN, in lower case."""
+_MAX_ALMOST = 2.0**24
+"""A number below this one may be whole by its value in 32 bits, which hold all whole numbers below it."""
+_MAX_TIME = 100
+"""A time has at most this many characters."""
 _HAS_ZONE = r"[T ].*(Z|[+-][0-9:]+)$"
 """Matches a time with a time zone."""
 _IS_FINE = r"(\.[0-9]{6})[0-9]+"
@@ -115,6 +125,8 @@ def _parse_floats(text: pa.Array) -> pa.Array | None:
     values = _cast(text, pa.float64())
     if values is None or _has_code(text):
         return None
+    if _any(compute.greater_equal(compute.abs(values), 2.0**63)) and _any(is_long_integer(text)):
+        return None
     is_nan = compute.is_nan(values)
     # Arrow also reads nan(1).
     if _any(is_nan) and not all(map(is_nan_text, text.filter(is_nan).unique().to_pylist())):
@@ -124,7 +136,19 @@ def _parse_floats(text: pa.Array) -> pa.Array | None:
 
 def is_nan_text(text: str) -> bool:
     """Whether a text means NaN."""
-    return text.lower() in ("nan", "-nan")
+    return text.lower() in _NAN_TEXTS
+
+
+def is_long_integer(text: pa.Array) -> pa.Array:
+    """Return which texts are integers beyond 64 bits. As floats, many of them would become one."""
+    is_negative = compute.starts_with(text, "-")
+    digits = compute.ascii_ltrim(text, "-")
+    limit = compute.if_else(is_negative, str(2**63), str(2**63 - 1)).cast(text.type)
+    length = compute.binary_length(digits)
+    # Texts of one length are ordered like their numbers.
+    is_as_long = compute.and_(compute.equal(length, 19), compute.greater(digits, limit))
+    is_beyond = compute.or_(compute.greater(length, 19), is_as_long)
+    return compute.and_(is_beyond, compute.match_substring_regex(digits, "^[1-9][0-9]{18,}$"))
 
 
 def _has_code(text: pa.Array) -> bool:
@@ -163,6 +187,9 @@ def _parse_times(text: pa.Array) -> pa.Array | None:
     present = text.drop_null()
     if not len(present):
         return pa.nulls(len(text), pa.int64())
+    # The expressions below would take minutes for a text of a megabyte.
+    if compute.max(compute.binary_length(present)).as_py() > _MAX_TIME:
+        return None
     # A cast that fails takes thirty times as long as one that succeeds, so the first text decides which one is tried.
     first = present[0].as_py()
     kind = pa.timestamp("us", "UTC") if re.search(_HAS_ZONE, first) else pa.timestamp("us")
@@ -187,25 +214,40 @@ PARSERS: Mapping[str, Parse] = {
     "time": _parse_times,
 }
 """The kinds of text in the order in which they are tried."""
-_POSSIBLE: Mapping[ColumnType, str] = {
+_POSSIBLE: Mapping[str, str] = {
     "int": r"^(0|-?[1-9][0-9]{0,18})$",
-    "float": r"^-?((0|[1-9][0-9]*)?(\.[0-9]*)?([eE][-+]?[0-9]+)?|(?i:inf|infinity|nan))$",
+    "float": r"^-?(((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?|(?i:inf|infinity|nan))$",
     "date": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
     "time": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9].*)?$",
 }
 """Text that does not match these expressions never fits the type. Most text that matches does."""
 
 
-def parse_fitting(text: pa.Array, kind: ColumnType) -> pa.Array:
+def parse_all(text: pa.Array, kind: str, rules: TextRules) -> pa.Array | None:
+    """Return the values of text; None if any text does not fit the type. Floats are float64, with NaN."""
+    return PARSERS[kind](_with_point(text, kind, rules))
+
+
+def parse_fitting(text: pa.Array, kind: str, rules: TextRules = NO_RULES) -> pa.Array:
     """Return the values of text, null if the text does not fit the type. Floats are float64, with NaN."""
     if kind == "bool":
         return _bools(text)
-    parse = PARSERS[kind]
+    text, parse = _with_point(text, kind, rules), PARSERS[kind]
     values = parse(text)
     if values is not None:
         return values
-    possible = compute.match_substring_regex(text, _POSSIBLE[kind])
-    return _parse_halves(compute.if_else(possible, text, pa.scalar(None, text.type)), parse)
+    nothing = pa.scalar(None, text.type)
+    possible = compute.if_else(compute.match_substring_regex(text, _POSSIBLE[kind]), text, nothing)
+    if kind == "float":
+        possible = compute.if_else(is_long_integer(possible), nothing, possible)
+    return _parse_halves(possible, parse)
+
+
+def _with_point(text: pa.Array, kind: str, rules: TextRules) -> pa.Array:
+    """Return numbers with a decimal point, if they have a comma. A point is then no part of a number."""
+    if not rules.decimal_comma or kind not in ("int", "float"):
+        return text
+    return compute.replace_substring(compute.replace_substring(text, ".", "x"), ",", ".")
 
 
 def _parse_halves(text: pa.Array, parse: Parse) -> pa.Array:
@@ -221,6 +263,51 @@ def _parse_halves(text: pa.Array, parse: Parse) -> pa.Array:
     return pa.concat_arrays([_parse_halves(text[:middle], parse), _parse_halves(text[middle:], parse)])
 
 
+def are_whole(doubles: pa.Array) -> bool:
+    """Whether all finite numbers are whole, and small enough for a double to hold each of them exactly."""
+    finite = doubles.filter(compute.is_finite(doubles))
+    return _all(compute.and_(_is_whole(finite), compute.less(compute.abs(finite), 2.0**53)))
+
+
+def are_almost_whole(doubles: pa.Array) -> bool:
+    """Whether all finite numbers are whole in 32 bits, such as (0.1 + 0.2) * 10, and small enough for that."""
+    finite = as_float32(doubles.filter(compute.is_finite(doubles)))
+    return _all(compute.and_(_is_whole(finite), compute.less(compute.abs(finite), _MAX_ALMOST)))
+
+
+def cleaned(text: pa.Array, rules: TextRules) -> pa.Array:
+    """Return text without blanks around it, and null instead of an empty text or a missing value.
+
+    Such text is that of a column of numbers, dates, times or truth values.
+    """
+    return without_words(without_empty(stripped(text)), rules)
+
+
+def without_words(text: pa.Array, rules: TextRules) -> pa.Array:
+    """Replace the texts that `rules` call missing values by null, with or without blanks around them."""
+    is_word = compute.is_in(stripped(text), pa.array(rules.missing, text.type))
+    return without(text, is_word) if _any(is_word) else text
+
+
+def words_in(column: pa.Array, rules: TextRules) -> Counter[str]:
+    """Return how many values of a column of text are which missing value."""
+    text = stripped(_strings(column))
+    words = text.filter(compute.is_in(text, pa.array(rules.missing, text.type)))
+    return Counter({each["values"]: each["counts"] for each in words.value_counts().to_pylist()})
+
+
+def stripped(text: pa.Array) -> pa.Array:
+    """Return text without blanks around it."""
+    return compute.utf8_trim_whitespace(text)
+
+
+@lru_cache(8)
+def have_values(words: Sequence[str]) -> bool:
+    """Whether a missing value looks like a number, a date, a time or a truth value, such as -999."""
+    text = pa.array([word for word in words if not is_nan_text(word)], pa.large_string())
+    return any(parse_fitting(text, kind).null_count < len(text) for kind in PARSERS)
+
+
 class Fitted(NamedTuple):
     """Values in the type of records, and which of the given values do not fit it (None: all fit).
 
@@ -229,9 +316,11 @@ class Fitted(NamedTuple):
 
     values: pa.Array
     misfits: pa.Array | None
+    doubles: pa.Array | None = None
+    """Floats before they are rounded to 32 bits. Those that do not fit are among them."""
 
 
-def fit(array: pa.Array, kind: ColumnType) -> Fitted | None:
+def fit(array: pa.Array, kind: ColumnType, rules: TextRules = NO_RULES, form: str = "") -> Fitted | None:
     """Return the values of an array of Arrow in the type of records.
 
     NaN is missing, and so is an empty text unless `kind` is a string. Finite values beyond float32 do not fit.
@@ -239,6 +328,8 @@ def fit(array: pa.Array, kind: ColumnType) -> Fitted | None:
     Args:
         array: Values of a supported type, without lists.
         kind: The type of the values to return.
+        rules: How texts become values.
+        form: The format of texts that are dates or times. Empty: ISO 8601.
 
     Returns:
         The values, or None if an array of this type has no values of `kind`.
@@ -254,9 +345,12 @@ def fit(array: pa.Array, kind: ColumnType) -> Fitted | None:
         array = without(array, compute.is_nan(array))
     if given.type == "string" and kind != "string":
         array = without_empty(array)
-        values = parse_fitting(_strings(array), kind)
+        values, is_missing = _values_of_text(_strings(array), kind, rules, form)
+        array = without(array, is_missing) if is_missing is not None else array
     elif convert := _CONVERSIONS.get((given.type, kind)):
         values = convert(array)
+        if kind == given.type == "string" and rules.strip:
+            values = stripped(values)
     else:
         return None
     misfits = None
@@ -265,15 +359,44 @@ def fit(array: pa.Array, kind: ColumnType) -> Fitted | None:
     return _fit_float32(values, misfits) if kind == "float" else Fitted(values, misfits)
 
 
-def fit_whole(text: pa.Array) -> Fitted:
-    """Return the integers of text as `fit` does. Text such as 1.0 counts as an integer, too."""
-    text = _strings(without_empty(text))
-    integers = parse_fitting(text, "int")
-    floats = parse_fitting(without(text, compute.is_valid(integers)), "float")
-    # The schema calls a label whole by its value in 32 bits.
-    values = compute.coalesce(integers, _whole(as_float32(floats)))
-    is_missing = compute.or_(compute.is_null(text), compute.fill_null(compute.is_nan(floats), False))
-    return Fitted(values, compute.and_not(compute.is_null(values), is_missing))
+def _values_of_text(text: pa.Array, kind: ColumnType, rules: TextRules, form: str) -> tuple[pa.Array, pa.Array | None]:
+    """Return the values of text, and which texts mean a missing value (None: none does)."""
+    # Most columns have neither blanks nor missing values, so they are parsed as they are.
+    if not form and not have_values(rules.missing) and (values := parse_all(text, kind, rules)) is not None:
+        return values, None
+    clean = cleaned(text, rules)
+    if kind == "int":
+        clean = without(clean, compute.is_in(compute.utf8_lower(clean), pa.array(_NAN_TEXTS, clean.type)))
+    is_missing = compute.and_(compute.is_valid(text), compute.is_null(clean))
+    if form:
+        return _of_format(clean, kind, form), is_missing
+    values = parse_fitting(clean, kind, rules)
+    if kind == "int":
+        # pandas makes floats of integers if some are missing, and writes them as 1.0.
+        rest = without(clean, compute.is_valid(values))
+        values = compute.coalesce(values, _whole(parse_fitting(rest, "float", rules)))
+    return values, is_missing
+
+
+def _of_format(text: pa.Array, kind: ColumnType, form: str) -> pa.Array:
+    """Return the dates or times of text in a format of Python. Text in another format becomes null.
+
+    Arrow's parser takes February 31 for March 3.
+    """
+    encoded = text.dictionary_encode()
+    values = [_moment(each, kind, form) for each in encoded.dictionary.to_pylist()]
+    return pa.array(values, pa.int64()).take(encoded.indices)
+
+
+def _moment(text: str, kind: ColumnType, form: str) -> int | None:
+    """Return days or microseconds since 1970. A time without a time zone is in UTC."""
+    try:
+        moment = datetime.strptime(text, form)
+    except ValueError:
+        return None
+    if kind == "date":
+        return moment.toordinal() - _EPOCH.toordinal()
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
 
 
 def without_empty(text: pa.Array) -> pa.Array:
@@ -282,12 +405,21 @@ def without_empty(text: pa.Array) -> pa.Array:
     return without(text, is_empty) if _any(is_empty) else text
 
 
-def without_empty_text(column: pa.Array) -> pa.Array:
+def without_empty_text(column: pa.Array, rules: TextRules = NO_RULES) -> pa.Array:
     """Replace empty text by null in a column of text. Other columns are returned unchanged."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    kind = value_type_of(column.type)
-    return without_empty(column) if kind == ValueType("string") else column
+    if value_type_of(column.type) != ValueType("string"):
+        return column
+    return without_empty(stripped(_strings(column)) if rules.strip else column)
+
+
+def label_values(column: pa.Array, rules: TextRules) -> tuple[pa.Array, Counter[str]]:
+    """Return the values of a label, and how many of them are which missing value. Only texts can be one."""
+    if value_type_of(column.type) != ValueType("string") or not rules.missing:
+        return column, Counter()
+    words = words_in(column, rules)
+    return (without_words(_strings(column), rules) if words else column), words
 
 
 def without(array: pa.Array, mask: pa.Array) -> pa.Array:
@@ -313,7 +445,7 @@ def _fit_float32(doubles: pa.Array, misfits: pa.Array | None) -> Fitted:
         if _any(beyond):
             values = without(values, beyond)
             misfits = beyond if misfits is None else compute.or_(misfits, beyond)
-    return Fitted(values, misfits)
+    return Fitted(values, misfits, doubles)
 
 
 def _strings(array: pa.Array) -> pa.Array:
@@ -354,10 +486,16 @@ def _whole(array: pa.Array) -> pa.Array:
     doubles = doubles_of(array)
     # A larger decimal is rounded as a double. A larger double is a whole number.
     limit = 2.0**53 if pa.types.is_decimal(array.type) else 2.0**63
-    is_whole = compute.and_(
-        compute.equal(compute.trunc(doubles), doubles), compute.less(compute.abs(doubles), pa.scalar(limit))
-    )
-    return compute.if_else(is_whole, doubles, pa.scalar(None, pa.float64())).cast(pa.int64())
+    is_whole = compute.and_(_is_whole(doubles), compute.less(compute.abs(doubles), pa.scalar(limit)))
+    rounded = as_float32(doubles).cast(pa.float64())
+    is_almost = compute.and_(_is_whole(rounded), compute.less(compute.abs(rounded), _MAX_ALMOST))
+    nothing = pa.scalar(None, pa.float64())
+    values = compute.if_else(is_whole, doubles, compute.if_else(is_almost, rounded, nothing))
+    return values.cast(pa.int64())
+
+
+def _is_whole(doubles: pa.Array) -> pa.Array:
+    return compute.equal(compute.trunc(doubles), doubles)
 
 
 def _days(array: pa.Array) -> pa.Array:
@@ -394,6 +532,8 @@ _CONVERSIONS: Mapping[tuple[ColumnType, ColumnType], Callable[[pa.Array], pa.Arr
     ("float", "int"): _whole,
     ("bool", "bool"): lambda array: array,
     ("string", "string"): _strings,
+    ("int", "string"): lambda array: array.cast(pa.large_string()),
+    ("bool", "string"): lambda array: array.cast(pa.large_string()),
     ("date", "date"): _days,
     ("date", "time"): lambda array: _multiplied(_days(array), DAY_US),
     ("time", "time"): _microseconds,

@@ -73,6 +73,13 @@ CHANGED = {
     "max_leaked_fraction": 0.1,
     "max_file_megabytes": 5.0,
     "list_encoding": "cp1252",
+    "csv_delimiter": ";",
+    "csv_columns": ["a", "b"],
+    "csv_skip_lines": 2,
+    "decimal_comma": True,
+    "missing_values": ["-"],
+    "strip_texts": True,
+    "column_types": {"zip": "string", "day": "date:%d.%m.%Y"},
     "on_contradiction": "fail",
     "max_contradictory_fraction": 0.2,
     "on_imbalance": "fail",
@@ -162,7 +169,11 @@ def test_the_fingerprint_has_the_settings_that_change_bytes():
     of_images = {"max_megapixels": 50.0, "max_file_megabytes": 256.0, "check": "strict", "crop_to_box": False}
     of_images |= {"prepare": "keep", "near_duplicates": False}
     assert settings_in_fingerprint(settings_from({})) == of_all | of_images
-    assert settings_in_fingerprint(settings_from({"example_kind": "table", "label_column": "y"})) == of_all
+    words = ["NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A", "?"]
+    of_tables = {"csv_delimiter": "", "csv_columns": [], "csv_skip_lines": 0, "decimal_comma": False}
+    of_tables |= {"missing_values": words, "strip_texts": False, "column_types": {}}
+    table = settings_from({"example_kind": "table", "label_column": "y"})
+    assert settings_in_fingerprint(table) == of_all | of_tables
     # Only with another `prepare` does the size change bytes.
     resized = {"prepare": "resize", "prepare_size": 128}
     assert settings_in_fingerprint(settings_from(resized)) == of_all | of_images | resized
@@ -273,7 +284,7 @@ def test_every_location_and_every_user_function_needs_a_permission():
         ({"workspace": "gs:/bucket/w"}, "workspace must be a local path or gs://bucket/prefix, got 'gs:/bucket/w'"),
         ({"publish_uri": "gs//bucket/w"}, "publish_uri must be a local path or gs://bucket/prefix"),
         ({"weights": "gs://bucket/model.keras"}, "weights must be a local path"),
-        ({"source_kind": "tarball"}, "source_kind must be auto, folder"),
+        ({"source_kind": "tarball"}, "source_kind must be auto, containers or folder"),
         ({"group_pattern": "("}, "group_pattern must be a regular expression"),
         ({"group_pattern": "a{99999999999}"}, "group_pattern must be a regular expression"),
         ({"group_pattern": 900 * "("}, "group_pattern must be a regular expression"),

@@ -186,7 +186,7 @@ FIVE = [{"x": number, "z": number % 3, "y": number % 2} for number in range(24)]
         (
             lambda row: {**row, "z": row["z"] + 0.5},
             {},
-            r"the column 'z' holds values of type (int|float) in the first and (int|float) in the second, .* 1.0",
+            r"the column 'z' holds values of type (int|float) in the first and (int|float) in the .*column_types=",
         ),
         (
             lambda row: {**row, "z": f"t{row['z']}"},

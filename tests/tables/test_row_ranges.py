@@ -21,6 +21,7 @@ from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.stages.build import build
 from pipeline.stages.extract import describe_range, divide, extract, join, list_all, list_range_file
 from pipeline.storage import place_of
+from pipeline.tables.dialect import Dialect
 from pipeline.tables.files import table_files
 from pipeline.tables.pieces import FilePiece, csv_pieces, grouped, parquet_pieces
 from pipeline.tables.source import TableReader, pieces_of_table, read_table
@@ -66,7 +67,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def content_of(pieces: list[FilePiece], encoding: str = "utf-8") -> list[dict[str, Any]]:
-    reader = TableReader([Path(pieces[0].file)], encoding)
+    reader = TableReader([Path(pieces[0].file)], Dialect(encoding))
     return [row for piece in pieces for raw in reader.read(piece) for row in raw.batch.to_pylist()]
 
 
@@ -160,11 +161,11 @@ def test_files_that_have_no_place_to_begin_are_one_piece_each(tmp_path: Path):
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
     (tmp_path / "b.csv").write_text(text, newline="")
     files = table_files(tmp_path)
-    assert [Path(piece.file).name for piece in pieces_of_table(files, "utf-8", 1000)].count("a.csv.gz") == 1
-    assert len(pieces_of_table(files, "utf-8", 1000)) > 2
-    assert len(pieces_of_table(files, "latin-1", 1000)) > 2
+    assert [Path(piece.file).name for piece in pieces_of_table(files, Dialect("utf-8"), 1000)].count("a.csv.gz") == 1
+    assert len(pieces_of_table(files, Dialect("utf-8"), 1000)) > 2
+    assert len(pieces_of_table(files, Dialect("latin-1"), 1000)) > 2
     # In UTF-16, a byte of another character may look like a line break.
-    assert len(pieces_of_table(files, "utf-16", 1000)) == 2
+    assert len(pieces_of_table(files, Dialect("utf-16"), 1000)) == 2
 
 
 def test_small_files_share_a_range(tmp_path: Path):
@@ -177,7 +178,7 @@ def test_a_stray_quote_is_refused_before_a_file_is_divided(tmp_path: Path):
     path = tmp_path / "a.csv"
     path.write_text("x,y\n" + '5" pipe,1\n' + 1000 * "plain,1\n")
     with pytest.raises(SourceError, match="quote"):
-        pieces_of_table([path], "utf-8", 100)
+        pieces_of_table([path], Dialect(), 100)
 
 
 def test_pieces_need_the_same_columns(tmp_path: Path, settings: Callable[..., Settings]):
@@ -228,13 +229,13 @@ def test_a_wrong_size_is_refused(table: Path, settings: Callable[..., Settings],
 
 def test_every_row_is_read_once_from_pieces(table: Path):
     whole = [row for raw in read_table([table]) for row in raw.batch.to_pylist()]
-    assert content_of(pieces_of_table([table], "utf-8", 300_000)) == whole
+    assert content_of(pieces_of_table([table], Dialect("utf-8"), 300_000)) == whole
 
 
 def test_a_byte_order_mark_and_a_quoted_header_are_no_stray_quote(tmp_path: Path):
     path = tmp_path / "a.csv"
     path.write_text('"x","y"\r\n' + '"1","2"\r\n' * 1000, "utf-8-sig", newline="")
-    pieces = pieces_of_table([path], "utf-8", 1000)
+    pieces = pieces_of_table([path], Dialect(), 1000)
     assert len(pieces) > 2
     assert content_of(pieces) == [{"x": "1", "y": "2"}] * 1000
 
@@ -251,7 +252,7 @@ def test_a_byte_order_mark_within_a_file_stays_in_its_value(tmp_path: Path):
 def test_a_file_whose_characters_contain_bytes_of_quotes_is_one_piece(tmp_path: Path, encoding: str):
     path = tmp_path / "a.csv"
     path.write_text('x,y\n"a\nb",2\n' * 500, encoding)
-    assert len(pieces_of_table([path], encoding, 1000)) == 1
+    assert len(pieces_of_table([path], Dialect(encoding), 1000)) == 1
 
 
 @pytest.mark.parametrize("text", ["x,y\r" + "1,2\r" * 3_000_000, 'x,y\n1,"' + "a\n" * 2_000_000 + '"\n3,4\n'])
@@ -295,7 +296,7 @@ def test_a_range_file_cannot_name_a_file_of_others(
 def test_pieces_are_read_with_the_project_that_pays(gcs: FakeGcs):
     gcs.put("bucket", "a.csv", b"x,y\n1,2\n")
     place = place_of("gs://bucket/a.csv", "project")
-    reader = TableReader([place], "utf-8")
+    reader = TableReader([place])
     assert reader.place_of(FilePiece(str(place))) is place
     [raw] = reader.read(FilePiece(str(place)))
     assert raw.rows == 1

@@ -18,6 +18,7 @@ from pyarrow import parquet
 from pipeline.errors import FileSystemError, SourceError
 from pipeline.storage import place_of
 from pipeline.tables import source
+from pipeline.tables.dialect import Dialect
 from pipeline.tables.files import table_files
 from pipeline.tables.source import RawBatch, read_table
 from standins.fake_gcs import FakeGcs
@@ -279,7 +280,7 @@ def test_a_byte_order_mark_is_dropped(mark: bytes, header: bytes, tmp_path: Path
 @pytest.mark.parametrize("cell", ["café", '"ca\nfé"'])
 def test_other_encodings_are_read_if_they_are_named(encoding: str, cell: str, tmp_path: Path):
     place = write(tmp_path, "a.csv", f"é,y\n{cell},1\n".encode(encoding))
-    assert rows_of(place, encoding=encoding) == [{"é": cell.strip('"'), "y": "1"}]
+    assert rows_of(place, dialect=Dialect(encoding)) == [{"é": cell.strip('"'), "y": "1"}]
 
 
 @pytest.mark.parametrize(
@@ -299,7 +300,7 @@ def test_bytes_of_another_encoding_name_the_setting(content: bytes, tmp_path: Pa
 
 def test_bytes_that_a_named_encoding_lacks_are_refused(tmp_path: Path):
     with pytest.raises(SourceError, match=r"a.csv has bytes that are not in its encoding .*list_encoding"):
-        rows_of(write(tmp_path, "a.csv", b"x,y\n\x81,1\n"), encoding="cp1252")
+        rows_of(write(tmp_path, "a.csv", b"x,y\n\x81,1\n"), dialect=Dialect("cp1252"))
 
 
 def test_a_parquet_file_with_bytes_for_text_is_refused(tmp_path: Path):

@@ -61,7 +61,7 @@ SCHEMA = pa.schema(
 
 def table_of(*places: Path) -> pa.Table:
     files = [file for place in places for file in table_files(place)]
-    return pa.Table.from_batches([raw.batch for raw in read_table(files)])
+    return pa.Table.from_batches([raw.batch for raw in read_table(files, keeps_empty=True)])
 
 
 def refused(place: Path, message: str) -> None:

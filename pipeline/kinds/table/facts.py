@@ -18,7 +18,7 @@ from pipeline.kinds.table.quantiles import MAX_CODED, RowSample
 from pipeline.kinds.table.split_values import split_column, split_facts
 from pipeline.plan.order import Order
 from pipeline.records.example import decode
-from pipeline.records.frames import data_of
+from pipeline.records.tfrecord import data_of
 from pipeline.snapshot.raw_example import RawExample
 from pipeline.system.wording import shortened
 from pipeline.tables.row_values import base_of, load_values, number_columns, text_columns
@@ -51,8 +51,8 @@ def table_facts(schema: Schema, order: Order) -> dict[str, Any]:
     preprocessing = {column.name: _preprocessing(column, numbers, texts, sample, order) for column in schema.prepared}
     if schema.label.name in preprocessing and schema.label.type == "float":
         _warn_of_steps(schema.label, preprocessing[schema.label.name])
-    # The columns that were left out are in `quality`.
-    return {**replace(schema, left_out={}).to_json(), "preprocessing": preprocessing}
+    # The notes, and the columns that were left out, are in `quality`.
+    return {**replace(schema, notes=(), left_out={}).to_json(), "preprocessing": preprocessing}
 
 
 def _warn_of_steps(label: Column, facts: Mapping[str, Any]) -> None:
@@ -181,5 +181,9 @@ def split_unit(schema: Schema) -> str:
 
 
 def table_quality(schema: Schema, order: Order) -> dict[str, Any]:
-    """Return how many values decide the split, what they make of its shares, and which columns were left out."""
-    return {"split_values": split_facts(schema, order), "columns_left_out": dict(schema.left_out)}
+    """Return what is notable about columns, and how many values decide the split, with its shares."""
+    return {
+        "column_notes": list(schema.notes),
+        "columns_left_out": dict(schema.left_out),
+        "split_values": split_facts(schema, order),
+    }

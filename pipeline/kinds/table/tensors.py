@@ -88,13 +88,14 @@ class RowTensors(TensorKind):
                 "type": column.type,
                 "is_list": column.is_list,
                 "argument": specs[column.name].name,
+                "format": column.format,
                 "dtype": specs[column.name].dtype.name,
                 "can_be_missing": column.missing > 0,
                 "average": _average(column, dataset.table["preprocessing"][column.name]),
             }
             for column in schema_of(dataset).features
         ]
-        return {"task": dataset.table["task"], "columns": columns}
+        return {"columns": columns, **{name: dataset.table[name] for name in ("task", "texts", "dialect")}}
 
     def exported_predictions(
         self, model: Any, about: Mapping[str, Any], folder: Place, dataset: Dataset

@@ -53,7 +53,10 @@ def _conflict_of_types(schemas: Sequence[Schema]) -> Conflict | None:
                 )
                 # Integers and floats are different lists in a record, and a reader of one refuses the other.
                 if {one, two} == {"int", "float"}:
-                    difference += ", and the integers of its records cannot be read as floats (write 1.0 instead of 1)"
+                    difference += (
+                        ", and the integers of its records cannot be read as floats: build both again with "
+                        f'column_types={{"{column.name}": "float"}}'
+                    )
                 return Conflict(first, number, difference)
     return None
 
@@ -78,7 +81,8 @@ def union_of(tables: Sequence[Mapping[str, Any]], training_rows: int) -> dict[st
     widest = max(schemas, key=lambda schema: len(schema.columns))
     names = dict.fromkeys(column.name for schema in (widest, *schemas) for column in schema.columns)
     columns = [_column(name, schemas) for name in names]
-    union = Schema(columns, sum(schema.rows for schema in schemas), schemas[0].task)
+    # A model of the window reads new rows as those of its last version.
+    union = replace(schemas[-1], columns=columns, rows=sum(schema.rows for schema in schemas))
     preprocessing = {}
     for column in union.prepared:
         facts = [tables[number]["preprocessing"][column.name] for number in _holders(column.name, schemas)]
@@ -109,7 +113,7 @@ def _column(name: str, schemas: Sequence[Schema]) -> Column:
     if columns[0].type == "bool" and low is not None:
         distinct = len({low, high} - {None})
     return replace(
-        columns[0], missing=missing, low=low, high=high, distinct=distinct, values=tuple(values) if values else ()
+        columns[-1], missing=missing, low=low, high=high, distinct=distinct, values=tuple(values) if values else ()
     )
 
 

@@ -1,6 +1,5 @@
 """Predictions of a trained model for image files, or for the rows of tables: `python -m pipeline predict`."""
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
-from pipeline.errors import SourceError
+from pipeline.config.settings import Settings
 from pipeline.evaluation.multilabel import THRESHOLD
 from pipeline.evaluation.scales import four_digits
 from pipeline.gate.new_rows import NewRows
@@ -18,20 +17,16 @@ from pipeline.images.rejection import Rejection
 from pipeline.runs.run import find_exported_model, load_about
 from pipeline.storage import Place
 from pipeline.system.os_errors import retried
-from pipeline.system.wording import first_of
-from pipeline.tables.convert import converted
-from pipeline.tables.files import table_files
-from pipeline.tables.schema import Column, Schema
-from pipeline.tables.source import read_columns
+from pipeline.tables.served_rows import read_rows, schema_of_model
 from pipeline.training.served.exported import loaded
 
 MAX_LIKELY_LABELS = 3
 """How many labels are listed with their probability."""
-MAX_LISTED_COLUMNS = 20
-"""An error names at most this many missing columns."""
 
 
-def predict(model: Place, files: Sequence[Path], new_rows: NewRows | None = None) -> list[dict[str, Any]]:
+def predict(
+    model: Place, files: Sequence[Path], new_rows: NewRows | None = None, settings: Settings | None = None
+) -> list[dict[str, Any]]:
     """Predict the labels of image files of any format that training takes, or of the rows of tables.
 
     Args:
@@ -39,6 +34,7 @@ def predict(model: Place, files: Sequence[Path], new_rows: NewRows | None = None
         files: The image files. For a model of a table: table files of any format that training takes, or folders of
             them.
         new_rows: Gets the rows of tables, to compare them with the table of the model.
+        settings: How CSV files are written, if a person set it. Otherwise, they are like those of the training.
 
     Returns:
         For each file {"file", "label", "probability", "likely"}, where `likely` lists the most likely labels as
@@ -55,7 +51,7 @@ def predict(model: Place, files: Sequence[Path], new_rows: NewRows | None = None
     about = load_about(folder)
     with loaded(folder) as exported:  # The model must live: its endpoint alone would lose the weights.
         if "columns" in about:
-            return [each for file in files for each in predict_rows(exported, about, file, new_rows)]
+            return [each for file in files for each in predict_rows(exported, about, file, new_rows, settings)]
         return [_predicted(exported, about, file) for file in files]
 
 
@@ -83,21 +79,16 @@ def _predicted_labels(probabilities: Sequence[float], about: Mapping[str, Any]) 
 
 
 def predict_rows(
-    exported: Any, about: Mapping[str, Any], file: Path, new_rows: NewRows | None = None
+    exported: Any,
+    about: Mapping[str, Any],
+    file: Path,
+    new_rows: NewRows | None = None,
+    settings: Settings | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield the prediction for each row of a table, as `predict` returns it. Raises SourceError as it does."""
-    schema = Schema(
-        [Column(each["name"], each["type"], each["is_list"]) for each in about["columns"]], 0, about["task"]
-    )
-    first = 2  # The number of the first row of a batch. The header is row 1.
-    for raw in read_columns(table_files(file), schema.by_name, file):
-        batch, unreadable = raw.batch, raw.rejected
-        if missing := [column.name for column in schema.columns if column.name not in batch.schema.names]:
-            raise SourceError(
-                f"{file} lacks {len(missing)} of the {len(schema.columns)} columns that the model takes: add "
-                f"{first_of(map(repr, missing), MAX_LISTED_COLUMNS)} to the table"
-            )
-        rows, rejected = converted(batch, schema)
+    schema = schema_of_model(about, settings)
+    first = schema.dialect.header_lines + 1  # The number of the first row of a batch. The header is row 1.
+    for raw, (rows, rejected) in read_rows(file, schema):
         if new_rows is not None:
             new_rows.add(rows)
         reasons = {row: reason for row, (reason, _) in rejected.items()}
@@ -108,10 +99,9 @@ def predict_rows(
                 reasons = dict.fromkeys(np.flatnonzero(is_null).tolist(), reason) | reasons
         usable = pa.array([row for row in range(rows.num_rows) if row not in reasons], pa.int64())
         predictions = iter(_predictions_of_rows(exported, rows.take(usable), about))
-        before = [bad.after for bad in unreadable]
-        found = {first + bad.after + position: {"rejected": bad.reason} for position, bad in enumerate(unreadable)}
-        for row in range(rows.num_rows):
-            number = first + row + bisect_right(before, row)
+        unreadable = enumerate(raw.rejected)
+        found = {first + bad.after + position: {"rejected": bad.reason} for position, bad in unreadable}
+        for row, number in enumerate(raw._replace(first_number=first).numbers_of(range(rows.num_rows))):
             found[number] = {"rejected": reasons[row]} if row in reasons else next(predictions)
         yield from ({"file": str(file), "row": number, **found[number]} for number in sorted(found))
         first += len(found)
