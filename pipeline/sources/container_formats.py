@@ -127,7 +127,10 @@ def images_of_archive(files: Iterable[ArchivedFile], options: SourceOptions) -> 
     for _, of_name in groupby(members, key=lambda each: posixpath.splitext(each.name)[0]):
         together = list(of_name)
         beside = {suffix_of(each.name): each.content or b"" for each in together if each.is_label}
-        labels = _labels_beside(beside, options.label_column)
+        try:
+            labels = _labels_beside(beside, options.label_column)
+        except ValueError as error:  # JSON, or text in UTF-8.
+            raise ValueError(f"the file beside {together[0].name} holds no label: {error}") from error
         has_image = any(not each.reason for each in together)
         for each in together:
             if not each.reason:

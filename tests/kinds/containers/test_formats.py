@@ -142,6 +142,13 @@ def test_files_of_systems_in_an_archive_are_skipped(tmp_path: Path, copies: str)
     }
 
 
+@pytest.mark.parametrize(("suffix", "content"), [("json", b"{bad"), ("cls", b"\xff")])
+def test_a_label_that_cannot_be_read_is_named(suffix: str, content: bytes, tmp_path: Path, copies: str):
+    place = write_zip(tmp_path / "a.zip", {"0001.jpg": jpeg(1), f"0001.{suffix}": content})
+    with pytest.raises(SourceError, match=r"the file beside 0001\.jpg holds no label: ."):
+        Found(place, copies)
+
+
 def test_links_in_a_tar_file_are_skipped_by_name(tmp_path: Path, copies: str):
     place = write_tar(tmp_path / "a.tar", IMAGES)
     with tarfile.open(place, "a") as archive:
