@@ -22,7 +22,7 @@ OF_IMAGES: Mapping[str, Any] = {
 }
 """The values for images."""
 
-BATCH_GROWTH = 2.56
+BATCH_GROWTH = 3.0
 """The batch size for a table is this number times the square root of the training rows, rounded down to a power of two:
 1,024 for 80% of 200,000 rows. Gorishniy et al. 2021 (Revisiting Deep Learning Models for Tabular Data) grow it about as
 fast, from 256 for 20,000 rows to 1,024 for 500,000."""
