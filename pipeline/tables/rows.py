@@ -18,6 +18,7 @@ from pipeline.snapshot.part import Block, block_of, columns_of
 from pipeline.snapshot.raw_example import RawExample, identity, quoted
 from pipeline.tables.convert import Converted, Rejection
 from pipeline.tables.encode import MAX_CELLS, encode_columns
+from pipeline.tables.order_hash import order_hash
 from pipeline.tables.row_values import Values, no_values, values_of
 from pipeline.tables.schema import Column, Schema
 from pipeline.tables.source import RawBatch
@@ -102,9 +103,8 @@ def _accepted(typed: pa.RecordBatch, schema: Schema, split: str) -> Rows:
     lines = [b'%b,0,""]\n%b' % pair for pair in zip(heads, records, strict=True)]
     numbers = columns_of(keys=keys, groups=groups, splits=splits, sizes=sizes, crc32cs=crc32cs, are_known=not key)
     numbers["content"] = _hashes(compared)
-    # The hash of the key alone would put all rows of one key behind each other. Rows whose stated splits differ would
-    # be numbered as equal ones, by the order of the source.
-    numbers["order"] = _hashes([b"%b\0%b" % (text.encode(), each) for text, each in zip(splits, features, strict=True)])
+    # The hash of the key alone would put all rows of one key behind each other.
+    numbers["order"] = np.fromiter(map(order_hash, splits, features), np.uint64, len(features))
     # Unlike the row of an image, the whole line identifies a row.
     block = Block(keys=keys, labels=labels, identities=lines, lines=lines, columns=numbers)
     return Rows(block, values_of(typed, schema))
