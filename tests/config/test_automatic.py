@@ -1,11 +1,12 @@
 """The values that Tenfold chooses for settings that are empty or `auto`."""
 
+import re
 from typing import Any
 
 import pytest
 
 from pipeline.config.automatic import AUTOMATIC, TrainingSettings, deciding_values, with_automatic_values
-from pipeline.config.settings import Settings, settings_from
+from pipeline.config.settings import settings_from
 from pipeline.errors import SettingsError
 
 
@@ -96,8 +97,14 @@ def test_every_chosen_value_decides_a_training():
     assert set(AUTOMATIC) < set(deciding_values(of_table(1)))
 
 
-def test_a_warm_up_that_is_longer_than_the_chosen_epochs_is_refused():
-    settings = settings_from({"warmup_epochs": 10.0})  # They may be fewer than the epochs of a table.
-    assert isinstance(settings, Settings)
-    with pytest.raises(SettingsError, match=r"warmup_epochs must be less than epochs \(10\), got 10.0"):
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("table", "(100), which follow from the number of rows, got 100"),
+        ("images", "(10), the default for images, got 1"),
+    ],
+)
+def test_a_warm_up_that_is_longer_than_the_chosen_epochs_is_refused(kind: str, message: str):
+    settings = settings_from({"example_kind": kind, "warmup_epochs": 100.0})  # They may be fewer than the epochs.
+    with pytest.raises(SettingsError, match=re.escape(f"warmup_epochs must be less than epochs {message}")):
         with_automatic_values(settings, 1_000)
