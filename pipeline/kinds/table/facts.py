@@ -1,7 +1,7 @@
 """What the training rows of a table are like: the numbers by which a model prepares its inputs.
 
-Only training rows count, so that the scores on the other rows are honest. The sums and the values are exact, so they are
-the same whatever the order of the rows and the engine.
+Only training rows count, so that the scores on the other rows are honest. The sums and the values are exact, so they
+are the same whatever the order of the rows and the engine.
 """
 
 import logging
