@@ -472,7 +472,7 @@ def test_chosen_values_are_those_of_the_run_and_of_its_exported_model(classes: P
     assert (run.settings.batch_size, run.settings.learning_rate_schedule, run.settings.patience) == (64, "cosine", 4)
     learned_with = storage.read_json(run.export_folder / "about.json")["learned_with"]
     assert learned_with == {name: getattr(run.settings, name) for name in (*AUTOMATIC, "seed")}
-    # Who sets the chosen values has trained already.
+    # A run that sets the chosen values is the same training, which is complete.
     chosen = {name: getattr(run.settings, name) for name in AUTOMATIC}
     again = settings_from({**settings.model_dump(), **chosen})
     assert load_trained_result(again, classes, "run") == load_result(run.folder)

@@ -79,14 +79,15 @@ class Keeper:
             self._save_model(epoch, values)
 
     def has_stalled(self, epochs_done: int) -> bool:
-        """Return whether the last `patience` epochs were not better than the best one. True on all servers but 0.
+        """Return whether the last `patience` epochs, at least one, were not better than the best one.
 
+        True on all servers but 0.
         `best.json` decides. It goes back to the last checkpoint with the training, so after a stop the count goes on.
         """
         if not self._run.server.is_chief:
             return True
         best, patience = load_best(self._run), self._run.settings.patience
-        if not patience or best is None or epochs_done - best.epoch < patience:
+        if best is None or epochs_done - best.epoch < patience:
             return False
         _log.info("the training ends early: no epoch since %d was better (patience=%d)", best.epoch, patience)
         return True
