@@ -89,7 +89,11 @@ class _Numbers:
     def facts(self, sample: RowSample, position: int) -> dict[str, Any]:
         """Return the facts of the column. `position` is that of the column in the sample."""
         base = base_of(self.column)
-        facts = {"count": self.sums.count, "mean": float(base + self.sums.mean), "deviation": self.sums.deviation}
+        facts: dict[str, Any] = {
+            "count": self.sums.count,
+            "mean": float(base + self.sums.mean),
+            "deviation": self.sums.deviation,
+        }
         if self.column.role == "feature":  # A label has one scale, that of the mean and the deviation.
             facts["sampled"] = sample.count(position)
             facts["quantiles"] = [base + each for each in sample.quantiles(position).tolist()]
