@@ -7,6 +7,8 @@ from pipeline.config.data_date import without_placeholders
 
 LIST_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 """Suffixes of lists of images, in lower case."""
+_ARCHIVE = re.compile(r"(?<=[^/])\.(zip|tar(\.(gz|bz2|xz|zst))?|tgz)$", re.IGNORECASE)
+"""The suffix of a container that is named after its content, such as `flowers.zip`."""
 PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 """A dataset name matches this expression, because it becomes the name of a folder and of objects."""
 _LENGTH = 100
@@ -26,11 +28,12 @@ def name_of_table(source_uri: str) -> str:
 
 
 def name_of_source(source_uri: str) -> str:
-    """Return the default dataset name of a source, such as "flowers" for `/data/flowers/{date}`.
+    """Return the default name of a source, such as "flowers" for `/data/flowers/{date}` and `/data/flowers.zip`.
 
     Accents are removed from letters. A hyphen replaces characters that a name cannot hold. If no folder gives a name,
     the name is "images".
     """
+    source_uri = _ARCHIVE.sub("", source_uri)
     parts = source_uri.partition("://")[2] or source_uri
     folders = [part for part in parts.split("/") if part]
     if folders and folders[-1].lower().endswith(LIST_SUFFIXES):

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pipeline.config.allowed import require_allowed, require_outputs
@@ -33,6 +33,9 @@ def preflight(settings: Settings) -> None:
         _require("source_uri", lambda: source.is_dir() or source.is_file(), source, f"a folder or {one} that exists")
     elif not source.exists():  # A bucket has no empty folders.
         raise SourceError(f"no {kind} under source_uri '{source}': the bucket has no object with this name or prefix")
+    with suppress(OSError):  # The listing says why a file cannot be read.
+        if reason := data_of(kind).why_other_kind(source):
+            raise SettingsError(f"source_uri '{source}' {reason}")
     # The next run would list the files of such a workspace as part of the source.
     for field, place in written.items():
         if _lies_in(place, source):

@@ -81,7 +81,18 @@ WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".keras")
 """A file that `weights` names has one of these suffixes."""
 
 OTHER_FILES_OF_SOURCES = frozenset(
-    {"compression", "csv_quotes", "detection", "key_range", "samples", "split_names", "suffixes"}
+    {
+        "cells",
+        "compression",
+        "container_formats",
+        "container_index",
+        "csv_quotes",
+        "detection",
+        "key_range",
+        "samples",
+        "split_names",
+        "suffixes",
+    }
 )
 """Files of pipeline/sources that are no kind of source."""
 
@@ -120,9 +131,9 @@ class _SettingsBeforeGate(BaseModel):
         title="Source",
         examples=["/data/flowers", "gs://bucket/photos/{date}"],
         description="Folder of raw images, local or gs://bucket/prefix, with one sub-folder for each class, with or "
-        "without train/, validation/ and test/ above them; or a list of images (CSV, JSON lines, Parquet), or the "
-        "folder of Stanford Cars or ImageNet. For a table: a file of CSV, JSON lines, Parquet, Arrow or TFRecord, or a "
-        "folder of such files. "
+        "without train/, validation/ and test/ above them; or a list of images (CSV, JSON lines, Parquet), or "
+        "zip, tar, Parquet or TFRecord files with the images in them, or the folder of Stanford Cars or ImageNet. "
+        "For a table: a file of CSV, JSON lines, Parquet, Arrow or TFRecord, or a folder of such files. "
         "{date}, {year}, {month}, {day}, {hour} and {minute} are replaced by the data date of the run. "
         "If it is empty in the Airflow of `make up`, drawn sample images are used.",
     )
@@ -285,7 +296,7 @@ class _SettingsBeforeGate(BaseModel):
         "",
         title="Path column",
         description="In a list: the column of image paths, relative to the folder of the list. Empty: path, image, "
-        "file, filename or uri.",
+        "file, filename or uri. In Parquet or TFRecord files with images: the column of the images.",
     )
 
     label_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, SOURCE] = Field(

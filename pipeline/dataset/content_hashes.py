@@ -5,6 +5,7 @@ hashes. `content_hashes.bin` of a version holds both for one example after anoth
 `dataset.json`, of their shards, and of the records in a shard.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from xxhash import xxh3_64_digest, xxh3_128_digest
@@ -14,6 +15,12 @@ HASH_BYTES = 24
 """Size of the hashes of an example: 16 bytes of its content, then 8 bytes of its group."""
 CACHED_GROUPS = 1 << 14
 NO_GROUP = b'""'
+
+
+def hashes_without_groups(contents: Iterable[bytes]) -> bytes:
+    """Return the hashes of examples that have no group, by their stored bytes."""
+    no_group = _hash_of_group(NO_GROUP)
+    return no_group.join([*map(xxh3_128_digest, contents), b""])
 
 
 def example_hashes(content: bytes, group: bytes = NO_GROUP) -> bytes:

@@ -112,7 +112,14 @@ def require_examples(snapshot: Snapshot, totals: Totals, rejected: Iterable[Mapp
         )
         if split == TEST and partition != LATEST:
             # A window of many dates has the test examples of the others.
-            _log.warning("%s. So validation %s judge a training on %s alone", has_none, kind.nouns, partition)
+            _log.warning(
+                "%s. So a training on %s alone is judged on validation %s. `retrain` needs a window with usable test "
+                "%s of other dates, unless test_fraction selected them",
+                has_none,
+                partition,
+                kind.nouns,
+                kind.nouns,
+            )
             continue
         are_all_rejected = split == TEST or totals.rejected == snapshot.listed
         advice = "repair or replace them" if are_all_rejected else f"add {kind.nouns} or set validation_fraction"

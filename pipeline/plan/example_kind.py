@@ -99,6 +99,20 @@ class ExampleKind(ABC):
         """What several examples are called in messages."""
         return f"{self.noun}s"
 
+    def why_other_kind(self, source: Place) -> str:
+        """Return why a source has examples of another kind, with what to set; empty if it may have some of this kind.
+
+        Parquet and TFRecord files may hold images, or the rows of a table.
+        """
+        from pipeline.sources.containers import first_format  # Only a check of settings needs it.
+
+        found = first_format(source)
+        if self.has_pictures:
+            is_other = found == ("tfrecord", False)
+            return "holds no images: set TABLE and LABEL instead of SOURCE (example_kind=table)" if is_other else ""
+        is_other = found.holds_images and found.name in ("parquet", "tfrecord")
+        return "holds images: set SOURCE instead of TABLE (example_kind=images)" if is_other else ""
+
     @property
     @abstractmethod
     def lister(self) -> ListerClass:

@@ -3,12 +3,12 @@
 This module is light to import, like all modules of a shard task, which starts in tenths of a second.
 """
 
-import heapq
 import json
 import struct
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
-from typing import IO, NamedTuple
+from itertools import chain, pairwise
+from typing import IO, Any, NamedTuple
 
 import google_crc32c
 
@@ -36,7 +36,9 @@ class Piece(NamedTuple):
 
     split: str
     lines: str
-    """Path of the file of the sorted lines. The index is beside it."""
+    """Path of the file of the sorted lines."""
+    index_file: str
+    """Path of their index."""
     first: int
     """Number of the first row in the index."""
     rows: int
@@ -58,15 +60,19 @@ def read_pieces(file: IO[bytes]) -> list[Piece]:
         SettingsError: If the administrator does not allow one of their files.
     """
     pieces = [Piece(*json.loads(line)) for line in file]
-    for place in map(place_of, {piece.lines for piece in pieces}):
-        require_outputs([place, _index_of(place)])
+    require_outputs(map(place_of, {path for piece in pieces for path in (piece.lines, piece.index_file)}))
     return pieces
 
 
+def folded(order_hash: Any) -> Any:
+    """Return 32 bits of an order hash, or of each hash of an array."""
+    return (order_hash ^ order_hash >> 32) & 0xFFFFFFFF
+
+
 def checksum(order_hash: int, line: bytes) -> int:
-    """Return the CRC32C of a line, computed with its order hash as the initial value, so that it protects both."""
-    crc32c: int = google_crc32c.extend((order_hash ^ order_hash >> 32) & 0xFFFFFFFF, line)
-    return crc32c
+    """Return the CRC32C of a line, combined with its order hash, so that it protects both."""
+    combined: int = google_crc32c.value(line) ^ folded(order_hash)
+    return combined
 
 
 def merged_lines(pieces: Iterable[Piece], rows_in_memory: int = ROWS_IN_MEMORY) -> Iterator[bytes]:
@@ -81,9 +87,46 @@ def merged_lines(pieces: Iterable[Piece], rows_in_memory: int = ROWS_IN_MEMORY) 
     for piece in pieces:
         of_split.setdefault(piece.split, []).append(piece)
     for members in of_split.values():
-        rows_at_once = max(MIN_ROWS, rows_in_memory // len(members))
-        for _, line in heapq.merge(*(_hashed_lines(piece, _fitting(rows_at_once, piece)) for piece in members)):
-            yield line
+        # A piece holds up to twice as many, because it is filled up when it has fewer.
+        rows_at_once = max(MIN_ROWS, rows_in_memory // len(members) // 2)
+        yield from chain.from_iterable(_merged([_Ahead(piece, _fitting(rows_at_once, piece)) for piece in members]))
+
+
+def _merged(pieces: Sequence["_Ahead"]) -> Iterator[list[bytes]]:
+    """Yield the lines of all pieces in order, many at a time.
+
+    To sort many rows, of which each piece has some in order, takes half of the time of a heap.
+    """
+    while pieces := [piece for piece in pieces if piece.fill()]:
+        # Later rows come after this one, whatever their pieces are.
+        last = min((piece.hashes[-1], piece.lines[-1]) for piece in pieces)
+        found = sorted(chain.from_iterable(piece.taken(*last) for piece in pieces))
+        yield [line for _, line in found]
+
+
+class _Ahead:
+    """The next rows of a piece, which are in memory."""
+
+    def __init__(self, piece: Piece, rows_at_once: int) -> None:
+        self.hashes: list[int] = []
+        self.lines: list[bytes] = []
+        self._blocks, self._rows_at_once = _blocks(piece, rows_at_once), rows_at_once
+
+    def fill(self) -> bool:
+        """Read more rows if there are few. Return whether there is any."""
+        if len(self.lines) < self._rows_at_once and (rows := next(self._blocks, None)):
+            self.hashes += rows.hashes
+            self.lines += rows.lines
+        return bool(self.lines)
+
+    def taken(self, order_hash: int, line: bytes) -> Iterable[tuple[int, bytes]]:
+        """Take the rows up to this hash and line, with their hashes."""
+        count = bisect_right(self.hashes, order_hash)
+        while count and self.hashes[count - 1] == order_hash and self.lines[count - 1] > line:
+            count -= 1
+        found = zip(self.hashes[:count], self.lines[:count], strict=True)
+        del self.hashes[:count], self.lines[:count]
+        return found
 
 
 def _fitting(rows: int, piece: Piece) -> int:
@@ -107,7 +150,8 @@ def read_sorted(place: Place, start: int, length: int) -> bytes:
     return content
 
 
-def _hashed_lines(piece: Piece, rows_at_once: int) -> Iterator[tuple[int, bytes]]:
+def _blocks(piece: Piece, rows_at_once: int) -> Iterator["_Rows"]:
+    """Yield the rows of a piece, `rows_at_once` at a time."""
     lines_path, begin = place_of(piece.lines), piece.begin
     for first in range(piece.first, piece.first + piece.rows, rows_at_once):
         count = min(rows_at_once, piece.first + piece.rows - first)
@@ -116,12 +160,8 @@ def _hashed_lines(piece: Piece, rows_at_once: int) -> Iterator[tuple[int, bytes]
         rows = _checked_rows(piece, first, count, begin) or _checked_rows(piece, first, count, begin)
         if not rows:
             raise _lost(lines_path, "is damaged")
-        yield from zip(rows.hashes, rows.lines, strict=True)
+        yield rows
         begin = rows.end
-
-
-def _index_of(lines_path: Place) -> Place:
-    return lines_path.with_suffix(".index")
 
 
 class _Rows(NamedTuple):
@@ -134,7 +174,7 @@ class _Rows(NamedTuple):
 def _checked_rows(piece: Piece, first: int, count: int, begin: int) -> _Rows | None:
     """Return some rows; None if they do not match their checksums."""
     lines_path = place_of(piece.lines)
-    index = read_sorted(_index_of(lines_path), first * _INDEX_BYTES, count * _INDEX_BYTES)
+    index = read_sorted(place_of(piece.index_file), first * _INDEX_BYTES, count * _INDEX_BYTES)
     # One tuple of all numbers, because a tuple for each row would keep the garbage collector busy.
     numbers = struct.unpack("<" + count * _INDEX, index)
     hashes, ends, checksums = numbers[::3], numbers[1::3], numbers[2::3]
@@ -142,11 +182,20 @@ def _checked_rows(piece: Piece, first: int, count: int, begin: int) -> _Rows | N
         return None
     content = read_sorted(lines_path, begin, ends[-1] - begin)
     lines = [content[one - begin : other - begin] for one, other in pairwise((begin, *ends))]
-    is_sound = list(map(checksum, hashes, lines)) == list(checksums)
-    return _Rows(hashes, lines, ends[-1]) if is_sound else None
+    # As `checksum`, but without a call for each row.
+    found = [
+        crc ^ (hash_ ^ hash_ >> 32) & 0xFFFFFFFF
+        for crc, hash_ in zip(map(google_crc32c.value, lines), hashes, strict=True)
+    ]
+    return _Rows(hashes, lines, ends[-1]) if found == list(checksums) else None
 
 
 def _lost(place: Place, what: str) -> FileSystemError:
+    if place.suffix == ".jsonl":  # Rows of a table are not copied when a part is sorted.
+        return FileSystemError(
+            f"{place} {what}: it belongs to the snapshot, so begin with `extract` (in Airflow: clear `extract` and all "
+            "tasks after it)"
+        )
     return FileSystemError(
         f"{place} {what}: remove all files {place.with_suffix('.*')}, and run `shard` again from its plan (in Airflow: "
         "clear `shard.plan` and all tasks after it). If rows of the snapshot are lost, too, begin with `extract`"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,7 +11,8 @@ from pipeline.config.workspace import BuildFolders, build_folders
 from pipeline.dataset.partitions import LATEST
 from pipeline.images.examine import Rules
 from pipeline.plan.example_kind import kind_named
-from pipeline.plan.sort import SplitRule
+from pipeline.plan.sort import SplitRule, line_order
+from pipeline.snapshot.part import Arrange
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,11 @@ def split_rule(settings: Settings) -> SplitRule:
         test_fraction=settings.test_fraction,
         numbers_copies=not kind_named(settings.example_kind).has_files,
     )
+
+
+def arrange_of(settings: Settings) -> Arrange:
+    """Return the order of the lines of a part, in which they need not be copied when the part is sorted."""
+    return partial(line_order, rule=split_rule(settings))
 
 
 def plan_options(settings: Settings) -> PlanOptions:

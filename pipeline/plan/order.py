@@ -27,6 +27,7 @@ from pipeline.plan.sort import (
     NO_EARLIER,
     SortedPart,
     SplitRule,
+    index_path,
     kinds_of,
     lines_path,
     load_sorted_part,
@@ -36,8 +37,10 @@ from pipeline.plan.sort import (
 from pipeline.snapshot.part import SPLITS, TEST, TRAIN, VALIDATION, Part
 from pipeline.snapshot.raw_example import RawExample, from_line
 from pipeline.snapshot.snapshot import Snapshot
+from pipeline.storage import Place
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import progress
+from pipeline.system.resources import usable_cores
 
 _log = logging.getLogger(__name__)
 ROWS_PER_BIN = 1024
@@ -45,6 +48,8 @@ ROWS_PER_BIN = 1024
 MAX_BIN_BITS = 20
 """There are at most 2**20 bins, which take 8 MB."""
 INDEX_READERS = 4
+MAX_SORTERS = 4
+"""At most this many parts are sorted at once. Each takes up to 0.3 GB of memory."""
 READERS = 32
 """This many descriptions of sorted parts are read at once. In a bucket, each takes a request."""
 
@@ -55,11 +60,17 @@ class _Section(NamedTuple):
     part: Part
     name: str
     """That of the sorted part."""
+    lines: Place
+    """The file of its lines."""
     first: int
     """Number of the first row in the index of the part."""
     rows: int
     lowest: int | None
     """The lowest split hash of the part: see `SortedPart`."""
+
+    def read(self, first: int, rows: int) -> NDArray[np.void]:
+        """Return `rows` elements of the index of the part, from the number `first` on."""
+        return read_index(self.part, self.name, first, rows)
 
 
 class Placed(NamedTuple):
@@ -94,7 +105,14 @@ class Order:
             for part, described in zip(self.parts, _sorted_parts(self.parts, rule), strict=True):
                 self._lowest.append(described.lowest)
                 for kind, section in described.sections.items():
-                    of_kind = _Section(part, described.name, section.first, section.rows, described.lowest)
+                    of_kind = _Section(
+                        part=part,
+                        name=described.name,
+                        lines=lines_path(part, described),
+                        first=section.first,
+                        rows=section.rows,
+                        lowest=described.lowest,
+                    )
                     sections.append((kind, of_kind))
                     # Rows of one kind are in one split, except that the lowest ones of all parts may be in another.
                     group = (kind, described.lowest if kind == LOWEST else None)
@@ -146,8 +164,12 @@ class Order:
 
     def first_rows(self, split: str, count: int) -> Iterator[RawExample]:
         """Yield the first `count` rows of a split, or all if there are fewer."""
+        return map(from_line, self.first_lines(split, count))
+
+    def first_lines(self, split: str, count: int) -> Iterator[bytes]:
+        """Yield the lines of the first `count` rows of a split, or of all if there are fewer."""
         [pieces] = self.pieces(split, [0, min(count, self.examples[split])])
-        yield from map(from_line, islice(merged_lines(pieces), count))
+        yield from islice(merged_lines(pieces), count)
 
     def pieces(self, split: str, cuts: Sequence[int]) -> Iterator[list[Piece]]:
         """Yield the pieces between each cut and the next.
@@ -161,10 +183,11 @@ class Order:
         offsets = np.empty_like(positions)
         for column, (section, index) in enumerate(zip(sections, _indexes(sections), strict=True)):
             # The first line begins at the start of the file, or where the last line of the section before it ends.
-            begin = int(read_index(section.part, section.name, section.first - 1, 1)["end"][0]) if section.first else 0
+            begin = int(section.read(section.first - 1, 1)["end"][0]) if section.first else 0
             begins = np.concatenate((np.array([begin], np.uint64), index["end"]))
             offsets[:, column] = begins[positions[:, column]]
-        lines = [str(lines_path(section.part, section.name)) for section in sections]
+        lines = [str(section.lines) for section in sections]
+        indexes = [str(index_path(section.part, section.name)) for section in sections]
         firsts = [section.first for section in sections]
         for row in range(len(cuts) - 1):
             counts = positions[row + 1] - positions[row]
@@ -172,6 +195,7 @@ class Order:
                 Piece(
                     split=split,
                     lines=lines[section],
+                    index_file=indexes[section],
                     first=firsts[section] + int(positions[row, section]),
                     rows=int(counts[section]),
                     begin=int(offsets[row, section]),
@@ -209,8 +233,8 @@ def _sorted_parts(parts: Sequence[Part], rule: SplitRule) -> Iterator[SortedPart
         under_way=READERS,
         size_of=lambda pair: pair[1].nbytes,
     )
-    for part, earlier, found in loaded:
-        yield found or sorted_part(part, rule, earlier)
+    sorters = min(usable_cores(), MAX_SORTERS)
+    yield from ordered_map(lambda item: item[-1] or sorted_part(item[0], rule, item[1]), loaded, sorters, sorters)
 
 
 def order_of(snapshot: Snapshot, options: PlanOptions) -> Order:
@@ -309,16 +333,16 @@ def _lines(section: _Section, begin: int, end: int) -> list[bytes]:
     if begin == end:
         return []
     first = section.first + begin
-    start = int(read_index(section.part, section.name, first - 1, 1)["end"][0]) if first else 0
-    ends = read_index(section.part, section.name, first, end - begin)["end"].tolist()
-    content = read_sorted(lines_path(section.part, section.name), start, ends[-1] - start)
+    start = int(section.read(first - 1, 1)["end"][0]) if first else 0
+    ends = section.read(first, end - begin)["end"].tolist()
+    content = read_sorted(section.lines, start, ends[-1] - start)
     return [content[a - start : b - start] for a, b in pairwise([start, *ends])]
 
 
 def _indexes(sections: Sequence[_Section]) -> Iterator[NDArray[np.void]]:
     """Yield the index of each section. Up to INDEX_READERS of them are in memory, of 20 bytes per row."""
     return ordered_map(
-        lambda section: read_index(section.part, section.name, section.first, section.rows),
+        lambda section: section.read(section.first, section.rows),
         sections,
         INDEX_READERS,
         under_way=INDEX_READERS,

@@ -23,7 +23,7 @@ WRITER_VERSION = 3
 """Increase this if the same examples with the same codecs would give other bytes. All datasets then get new
 versions."""
 
-PLAN_FORMAT = 4
+PLAN_FORMAT = 5
 """The format of plan files and of the whole plan, `plan.json`."""
 PLAN_AGAIN = "run the `shard` stage again, from its plan (in Airflow: clear `shard.plan` and all tasks after it)"
 """What to do about a plan that cannot be used."""

@@ -9,13 +9,14 @@ The rows of a table are ordered by a hash of the whole row. Equal rows are numbe
 Otherwise, all of them would follow each other. If earlier parts have rows that are equal to those of a part, the part
 is sorted with numbers that begin after theirs: see `pipeline/plan/copies.py`.
 
-A sorted part has four files beside the part. The lines are the rows in the new order. The index has the hash of each
-line and its end in the file. The contents are the hashes of the contents of the rows, sorted, so that equal examples of
-all parts can be found one range after another. The description is written last.
+A sorted part has three files beside the part, and a fourth one if its lines must be copied. The lines are the rows in
+the new order. A part that stores its lines in this order, as that of a table, needs no copy. The index has the hash of
+each line and its end in the file. The contents are the hashes of the contents of the rows, sorted, so that equal
+examples of all parts can be found one range after another. The description is written last.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -25,8 +26,8 @@ from xxhash import xxh3_64_hexdigest
 
 from pipeline import storage
 from pipeline.plan.assign import salted
-from pipeline.plan.merge import checksum, read_sorted
-from pipeline.snapshot.part import SPLITS, TEST, VALIDATION, Part
+from pipeline.plan.merge import folded, read_sorted
+from pipeline.snapshot.part import LINES_AT_ONCE, SPLITS, TEST, VALIDATION, Part, starts_of
 from pipeline.storage import Place
 
 INDEX = np.dtype([("hash", "<u8"), ("end", "<u8"), ("crc32c", "<u4")])
@@ -52,12 +53,10 @@ validation. It is "lowest" if its split hash is the lowest one in the part. If n
 ones are held back.
 """
 _TEST, _VALIDATION, _FOR_TEST, _CHOSEN, _LOWEST, _REST = range(len(KINDS))
-FORMAT = 3
+FORMAT = 4
 """Increase this if the files of a sorted part change. Parts are then sorted again."""
 NO_EARLIER = np.empty(0, EARLIER)
 """No row of a part is equal to one of an earlier part."""
-_ROWS_AT_ONCE = 65_536
-"""This many lines are Python objects at the same time."""
 
 
 class SplitRule(NamedTuple):
@@ -92,6 +91,8 @@ class SortedPart:
 
     name: str
     """What the names of its lines and index have in common, after that of the part."""
+    has_lines: bool
+    """Whether it has a file of lines. Otherwise, the part stores its lines in this order."""
     sections: dict[str, Section]
     """The section of each kind that the part has."""
     lowest: int | None
@@ -117,14 +118,19 @@ def load_sorted_part(part: Part, rule: SplitRule, earlier: NDArray[np.void] = NO
     )
 
 
-def lines_path(part: Part, name: str) -> Place:
-    """Return the file of the sorted lines. `name` is that of the `SortedPart`."""
-    return part.beside(f".{name}.lines")
+def lines_path(part: Part, described: SortedPart) -> Place:
+    """Return the file of the sorted lines."""
+    return part.beside(f".{described.name}.lines") if described.has_lines else storage.place_of(part.rows)
+
+
+def index_path(part: Part, name: str) -> Place:
+    """Return the index of a sorted part. `name` is that of the `SortedPart`."""
+    return part.beside(f".{name}.index")
 
 
 def read_index(part: Part, name: str, first: int, rows: int) -> NDArray[np.void]:
     """Return `rows` elements of the index of a sorted part, of type INDEX, from the number `first` on."""
-    content = read_sorted(part.beside(f".{name}.index"), first * INDEX.itemsize, rows * INDEX.itemsize)
+    content = read_sorted(index_path(part, name), first * INDEX.itemsize, rows * INDEX.itemsize)
     return np.frombuffer(content, INDEX)
 
 
@@ -180,22 +186,58 @@ def _contents_path(part: Part, rule: SplitRule) -> Place:
     return part.beside(f".{rule.name}.contents")
 
 
+def line_order(columns: NDArray[np.void], rule: SplitRule) -> NDArray[np.intp]:
+    """Return the order in which a sorted part has some rows, if no earlier part has one of them: see `Arrange`."""
+    return _by_kind_and_hash(kinds_of(columns, rule, _lowest_of(columns, rule)), _hashes(columns, rule, NO_EARLIER))
+
+
+def _by_kind_and_hash(kinds: NDArray[np.int8], hashes: NDArray[np.uint64]) -> NDArray[np.intp]:
+    return np.lexsort((hashes, kinds))
+
+
+def _hashes(columns: NDArray[np.void], rule: SplitRule, earlier: NDArray[np.void]) -> NDArray[np.uint64]:
+    """Return the hash of each row that decides its place among those of its kind."""
+    own = _numbered(columns["order"], earlier) if rule.numbers_copies else columns["order"]
+    return salted(own, "order", rule.split_seed)
+
+
 def _sort(part: Part, rule: SplitRule, earlier: NDArray[np.void]) -> SortedPart:
-    name = _name(rule, earlier)
     columns = part.columns()
     lowest = _lowest_of(columns, rule)
-    kinds = kinds_of(columns, rule, lowest)
-    own = _numbered(columns["order"], earlier) if rule.numbers_copies else columns["order"]
-    hashes = salted(own, "order", rule.split_seed)
-    order = np.lexsort((hashes, kinds))
-    _write_lines(part, name, columns["offset"], hashes, kinds, order)
-    described = SortedPart(name, _sections(part, columns["label"], kinds), lowest)
+    kinds, hashes = kinds_of(columns, rule, lowest), _hashes(columns, rule, earlier)
+    order = _by_kind_and_hash(kinds, hashes)
+    _order_equal_hashes(part, columns, order, hashes, kinds)
+    starts = starts_of(columns["length"][order])
+    described = SortedPart(
+        name=_name(rule, earlier),
+        has_lines=not np.array_equal(columns["offset"][order], starts),
+        sections=_sections(part, columns["label"], kinds),
+        lowest=lowest,
+    )
+    if described.has_lines:
+        with storage.write_whole(lines_path(part, described), synced=True) as file:
+            file.writelines(_lines_in_order(part, columns, order))
+    index = np.empty(part.listed, INDEX)
+    index["hash"], index["end"] = hashes[order], starts + columns["length"][order]
+    index["crc32c"] = columns["checksum"][order] ^ folded(index["hash"]).astype(np.uint32)
+    with storage.write_whole(index_path(part, described.name), synced=True) as file:
+        file.write(index.tobytes())
     sorted_contents(part, rule)
-    path = _description_path(part, name)
+    path = _description_path(part, described.name)
     # After a power loss, the description must not exist without the other files.
     storage.sync_folder(path.parent)
     storage.write_json(path, asdict(described), synced=True)
     return described
+
+
+def _lines_in_order(part: Part, columns: NDArray[np.void], order: NDArray[np.intp]) -> Iterator[bytes]:
+    """Yield the lines of a part in an order, many of them joined."""
+    content = storage.place_of(part.rows).read_bytes()
+    for start in range(0, len(order), LINES_AT_ONCE):
+        some = columns[order[start : start + LINES_AT_ONCE]]
+        begins = some["offset"].astype(np.int64)
+        bounds = zip(begins.tolist(), (begins + some["length"]).tolist(), strict=True)
+        yield b"".join([content[begin:end] for begin, end in bounds])
 
 
 def _numbered(hashes: NDArray[np.uint64], earlier: NDArray[np.void]) -> NDArray[np.uint64]:
@@ -212,38 +254,23 @@ def _numbered(hashes: NDArray[np.uint64], earlier: NDArray[np.void]) -> NDArray[
     return np.where(numbers > 0, hashes ^ salted(numbers, "copies", 0), hashes)
 
 
-def _write_lines(
+def _order_equal_hashes(
     part: Part,
-    name: str,
-    offsets: NDArray[np.uint64],
+    columns: NDArray[np.void],
+    order: NDArray[np.intp],
     hashes: NDArray[np.uint64],
     kinds: NDArray[np.int8],
-    order: NDArray[np.intp],
 ) -> None:
-    lines = storage.place_of(part.rows).read_bytes()
-    ends = np.append(offsets[1:], np.uint64(len(lines)))
+    """Order rows of one kind with equal hashes as `merged_lines` does: by their lines. They are rare."""
     is_equal = (hashes[order[1:]] == hashes[order[:-1]]) & (kinds[order[1:]] == kinds[order[:-1]])
-    _order_equal_keys(order, is_equal, lambda number: lines[offsets[number] : ends[number]])
-    index = np.empty(part.listed, INDEX)
-    index["hash"], index["end"] = hashes[order], np.cumsum((ends - offsets)[order])
-    with storage.write_whole(lines_path(part, name), synced=True) as file:
-        for start in range(0, part.listed, _ROWS_AT_ONCE):
-            some = slice(start, start + _ROWS_AT_ONCE)
-            bounds = zip(offsets[order[some]].tolist(), ends[order[some]].tolist(), strict=True)
-            sorted_lines = [lines[begin:end] for begin, end in bounds]
-            index["crc32c"][some] = list(map(checksum, index["hash"][some].tolist(), sorted_lines))
-            file.write(b"".join(sorted_lines))
-    with storage.write_whole(part.beside(f".{name}.index"), synced=True) as file:
-        file.write(index.tobytes())
+    if not is_equal.any():
+        return
+    lines = storage.place_of(part.rows).read_bytes()
 
+    def line_of(number: np.intp) -> bytes:
+        begin = int(columns["offset"][number])
+        return lines[begin : begin + int(columns["length"][number])]
 
-def _order_equal_keys(
-    order: NDArray[np.intp], is_equal: NDArray[np.bool_], line_of: Callable[[np.intp], bytes]
-) -> None:
-    """Order rows with equal hashes as `merged_lines` does.
-
-    `is_equal` says for each row in the order, apart from the first, whether it has the kind and hash of the one before.
-    """
     borders = np.flatnonzero(np.diff(is_equal.astype(np.int8), prepend=0, append=0)).reshape(-1, 2)
     for first, last in borders.tolist():
         order[first : last + 1] = sorted(order[first : last + 1], key=line_of)

@@ -59,6 +59,11 @@ def frame(data: bytes) -> bytes:
     return b"".join((header(len(data)), data, _CRC.pack(masked_crc32c(data))))
 
 
+def data_of(record: bytes) -> bytes:
+    """Return the data of one record, which is not verified."""
+    return record[HEADER_BYTES:-FOOTER_BYTES]
+
+
 @lru_cache(4096)
 def header(length: int) -> bytes:
     """Return the bytes before data of `length` bytes."""

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 class _Pending(NamedTuple):
     image: Listed
     crc32c: int | None
-    """The checksum, if a bucket or an earlier listing of the same file has it."""
+    """The checksum, if a bucket, a container or an earlier listing of the same file has it."""
 
 
 def rows_with_checksums(
@@ -69,7 +69,16 @@ def _row(origin: Origin, image: Listed, crc32c: int | None) -> RawExample:
             raise SourceError(f"{path} changed while it was being listed: run again when nothing changes the source")
         crc32c = google_crc32c.value(encoded)
     return RawExample(
-        image.key, image.labels, image.split, image.size, crc32c, image.group, image.boxes, image.generation, image.md5
+        key=image.key,
+        labels=image.labels,
+        split=image.split,
+        size=image.size,
+        crc32c=crc32c,
+        group=image.group,
+        boxes=image.boxes,
+        generation=image.generation,
+        md5=image.md5,
+        extent=image.extent or (),
     )
 
 
@@ -87,7 +96,8 @@ def _look_up(images: Iterable[Listed], known: Iterator[RawExample], listing: Lis
             last = next(known, None)
         is_same = last is not None and last.key == image.key
         listing.known += is_same
-        yield _Pending(image, last.crc32c if last and is_same else image.crc32c)
+        known_before = last.crc32c if last and is_same else None
+        yield _Pending(image, known_before if image.crc32c is None else image.crc32c)
 
 
 def _last_rows(options: ExtractOptions, keys: KeyRange) -> Iterator[RawExample]:

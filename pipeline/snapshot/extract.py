@@ -21,7 +21,7 @@ from pipeline.snapshot.raw_reader import fetch_images, unfinished_copies
 from pipeline.sources import Found, Listed, Skipped
 from pipeline.sources.detection import find_source, images_of, layout_of, name_of
 from pipeline.sources.key_range import EVERYTHING, KeyRange
-from pipeline.storage import Place
+from pipeline.storage import Place, place_of
 from pipeline.system.progress import Advance, Show, progress
 
 _log = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ def list_source(options: ExtractOptions) -> Place:
 def sweep(options: ExtractOptions) -> None:
     """Remove what killed processes left in the folders of snapshots and copies, once for all ranges."""
     storage.sweep(options.folder)
+    storage.sweep(place_of(options.source.copies))
     if cache := options.origin.cache:
         storage.sweep(unfinished_copies(Path(cache)))
 
@@ -65,6 +66,8 @@ def list_range(options: ExtractOptions, keys: KeyRange, show: Show = progress) -
         raise changed_source(layout, now)
     # After a power loss, a snapshot or a listing must not name parts that are lost.
     storage.sync_folder(options.folder)
+    if listing.copied and listing.copied == listing.listed:  # Nothing is read from the source any more.
+        listing.remote = storage.is_bucket(options.source.copies)
     # An image that cannot be fetched fails this task, and no later one.
     origin = replace(options.origin, remote=listing.remote)
     fetch_images(rows_of(listing.parts), origin, count=listing.listed, total_bytes=listing.bytes, show=show)

@@ -13,9 +13,23 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
+Hashes = NDArray[np.uint32]
+"""A hash for each row, of shape (rows, words). A hash has at most 256 bits, in little-endian words."""
 _MODULUS = 2**256
+_WORD = np.dtype("<u4")
 _blake2b = hashlib.blake2b
+
+
+def hashes_of(rows: Sequence[bytes]) -> Hashes:
+    """Return the hashes of some rows, of 256 bits each."""
+    return as_hashes([_blake2b(row, digest_size=32).digest() for row in rows])
+
+
+def as_hashes(digests: Sequence[bytes]) -> Hashes:
+    """Return digests, which have equal sizes, as hashes."""
+    return np.frombuffer(b"".join(digests), _WORD).reshape(len(digests), -1)
 
 
 class Fingerprint:
@@ -30,12 +44,11 @@ class Fingerprint:
         self.rows = rows
         self.sum = sum
 
-    def add(self, rows: Sequence[bytes]) -> None:
-        """Add some rows."""
-        hashes = b"".join([_blake2b(row, digest_size=32).digest() for row in rows])
+    def add(self, hashes: Hashes) -> None:
+        """Add some rows by their hashes."""
         # Of words of 32 bits, four billion can be added in 64 bits.
-        sums = np.frombuffer(hashes, "<u4").reshape(-1, 8).sum(axis=0, dtype=np.uint64).tolist()
-        self.rows += len(rows)
+        sums = hashes.sum(axis=0, dtype=np.uint64).tolist()
+        self.rows += len(hashes)
         self.sum = (self.sum + sum(word << 32 * place for place, word in enumerate(sums))) % _MODULUS
 
     def merge(self, other: "Fingerprint") -> None:

@@ -39,6 +39,8 @@ class Listing:
     """Number of images whose checksum comes from the last snapshot."""
     remote: bool = False
     """Whether any example is in a bucket."""
+    copied: int = 0
+    """Number of images whose bytes are in a file of the workspace."""
     classes: dict[str, int] = field(default_factory=dict)
     """Number of examples of each label."""
     stated_labels: list[str] = field(default_factory=list)
@@ -66,7 +68,9 @@ class Listing:
         self.bytes += max(row.size, 0)  # MISSING is -1.
         self.grouped += bool(row.group)
         # A local list may name images in a bucket.
-        self.remote = self.remote or storage.is_bucket(row.key)
+        # The workspace, which has the copies, may be in a bucket, too.
+        self.remote = self.remote or storage.is_bucket(row.extent[0] if row.extent else row.key)
+        self.copied += bool(row.extent and row.extent[2])
         for label in row.labels:
             self.classes[label] = self.classes.get(label, 0) + 1
         self.multi_label |= len(row.labels) > 1
@@ -101,6 +105,7 @@ class Listing:
         self.missing += other.missing
         self.grouped += other.grouped
         self.known += other.known
+        self.copied += other.copied
         self.remote |= other.remote
         for label, count in other.classes.items():
             self.classes[label] = self.classes.get(label, 0) + count
@@ -126,7 +131,8 @@ def require_images(listing: Listing, source_uri: str, root: str) -> None:
             others += f": {suffix_counts(suffixes)}"
         raise SourceError(
             f"no images under source_uri {source_uri!r} ({others or 'it is empty'}): it must have one sub-folder for "
-            "each class, with JPEG or PNG files, or be a list of images"
+            "each class, with JPEG or PNG files, be a list of images, or hold images in zip, tar, Parquet "
+            "or TFRecord files"
         )
     if listing.missing == listing.listed:
         raise SourceError(

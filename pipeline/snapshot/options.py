@@ -30,6 +30,7 @@ class ExtractOptions:
 def extract_options(settings: Settings) -> ExtractOptions:
     """Return the options of some settings."""
     place, cache = settings.source, place_of(settings.workspace) / "raw"
+    max_file_bytes = int(settings.max_file_megabytes * 1e6)
     return ExtractOptions(
         source_uri=settings.source_uri,
         place=place,
@@ -41,12 +42,14 @@ def extract_options(settings: Settings) -> ExtractOptions:
             group_column=settings.group_column,
             list_encoding=settings.list_encoding,
             user_project=settings.user_project,
+            max_file_bytes=max_file_bytes,
+            copies=str(cache / "containers"),
         ),
         origin=Origin(
             root=str(root_of(place)),
             user_project=settings.user_project,
             cache=str(cache) if isinstance(cache, Path) else "",
-            max_file_bytes=int(settings.max_file_megabytes * 1e6),
+            max_file_bytes=max_file_bytes,
         ),
         group_pattern=settings.group_pattern,
         folder=snapshots_folder(settings),

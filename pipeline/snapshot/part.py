@@ -3,18 +3,21 @@
 A part has three files, which are designed for a million rows. The rows are one compact JSON array per line. ASCII
 escapes preserve newlines and keys that are not UTF-8. After the line of a row of a table, its record follows. The
 columns are the same rows as numbers of fixed width, which suffice for planning without parsing a line. The labels are
-one JSON array. The names of the files contain a hash of all bytes of the rows, so a file with a given name never
-changes.
+one JSON array. The names of the files contain a hash of all of their bytes, so a file with a given name never changes.
+
+The lines of a table may be in another order than its columns, whose order is that of the source: see `write_parts`.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import IO, Any
 
+import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_128
@@ -22,7 +25,7 @@ from xxhash import xxh3_128
 from pipeline import storage
 from pipeline.config.allowed import require_outputs
 from pipeline.errors import FileSystemError
-from pipeline.snapshot.fingerprint import Fingerprint
+from pipeline.snapshot.fingerprint import Fingerprint, Hashes, hashes_of
 from pipeline.snapshot.raw_example import RawExample, content_of, from_line, from_lines, to_line
 from pipeline.sources.key_range import bytes_of
 from pipeline.storage import Place, place_of
@@ -31,6 +34,8 @@ TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
 COLUMNS = np.dtype(
     [
         ("offset", "<u8"),  # offset of the line in the file of rows
+        ("length", "<u4"),  # size of the line in bytes
+        ("checksum", "<u4"),  # CRC32C of the line
         ("order", "<u8"),  # hash of the key of an image, or of the whole row of a table
         ("group", "<u8"),  # hash of the group, or of the content if the row has no group
         ("content", "<u8"),  # hash that equal examples share; 0 if the row is not compared
@@ -40,12 +45,15 @@ COLUMNS = np.dtype(
         ("label", "<i4"),  # index of the first label in the labels of the part
     ]
 )
-SNAPSHOT_FORMAT = 4
+SNAPSHOT_FORMAT = 5
 """The format of parts, and of the snapshots and listings that describe them."""
 EXTRACT_AGAIN = "run `extract` again (in Airflow: clear `extract` and all tasks after it)"
 """What to do about a snapshot or a listing that cannot be used."""
 ROWS_AT_ONCE = 1024
 """This many rows of a part are read or written together."""
+LINES_AT_ONCE = 65_536
+"""This many lines are joined at once."""
+_SPLIT_CODES = {"": -1, **{split: code for code, split in enumerate(SPLITS)}}
 
 
 @dataclass(frozen=True)
@@ -98,12 +106,10 @@ class Part:
 
     def row(self, number: int) -> "Row":
         """Return one row by its number in this part. This reads only a few bytes."""
-        # Two elements are read: the line ends at the offset of the next line.
-        numbers = storage.read_range(self.beside(".columns"), number * COLUMNS.itemsize, 2 * COLUMNS.itemsize)
-        columns = np.frombuffer(numbers, COLUMNS)
-        rows, start = place_of(self.rows), int(columns[0]["offset"])
-        end = int(columns[1]["offset"]) if len(columns) == 2 else rows.stat().st_size
-        return Row(columns[:1], from_line(storage.read_range(rows, start, end - start)))
+        content = storage.read_range(self.beside(".columns"), number * COLUMNS.itemsize, COLUMNS.itemsize)
+        columns = np.frombuffer(content, COLUMNS)
+        begin, size = int(columns["offset"][0]), int(columns["length"][0])
+        return Row(columns, from_line(storage.read_range(place_of(self.rows), begin, size)))
 
 
 def allowed_part(content: Mapping[str, Any]) -> Part:
@@ -125,45 +131,47 @@ class Row:
 
 
 def rows_of(parts: Iterable[Part]) -> Iterator[RawExample]:
-    """Yield the rows of parts in order."""
+    """Yield the rows of parts in the order of their lines."""
     for part in parts:
         for rows in from_lines(_lines_of(part)):
             yield from rows
 
 
 def _lines_of(part: Part) -> Iterator[bytes]:
-    rows = place_of(part.rows)
-    ends = np.append(part.columns()["offset"][1:], np.uint64(rows.stat().st_size))
-    with rows.open("rb") as file:
-        begin = 0
+    columns = part.columns()
+    sizes = columns["length"][np.argsort(columns["offset"])]
+    with place_of(part.rows).open("rb") as file:
         for start in range(0, part.listed, ROWS_AT_ONCE):
-            bounds = [begin, *ends[start : start + ROWS_AT_ONCE].tolist()]
-            content = file.read(bounds[-1] - begin)
-            yield from (content[one - begin : other - begin] for one, other in pairwise(bounds))
-            begin = bounds[-1]
+            bounds = [0, *np.cumsum(sizes[start : start + ROWS_AT_ONCE], dtype=np.int64).tolist()]
+            content = file.read(bounds[-1])
+            yield from (content[begin:end] for begin, end in pairwise(bounds))
 
 
 @dataclass(frozen=True)
 class Block:
     """Rows that follow each other, in the form in which a part stores them."""
 
-    keys: Sequence[str]
-    labels: Sequence[str]
-    """The first label of each row. Empty for a row of a table whose label is a number."""
-    identities: Sequence[bytes]
-    """What the fingerprint consists of, for each row."""
     lines: Sequence[bytes]
+    labels: Sequence[str]
+    """The different first labels of the rows. That of a rejected row of a table, or of a number, is empty."""
+    hashes: Hashes
+    """What the fingerprint adds for each row."""
     columns: NDArray[np.void]
-    """Elements of COLUMNS, without the offset and the label."""
+    """Elements of COLUMNS without the offset. The label is a position in `labels`."""
+    keys: Sequence[str] = ()
+    """The key of each row. None for the rows of a table, whose parts have no range of keys."""
+
+    def __len__(self) -> int:
+        return len(self.lines)
 
     def slice(self, first: int, last: int) -> "Block":
         """Return the rows from the number `first` up to `last`, which is excluded."""
         return Block(
-            keys=self.keys[first:last],
-            labels=self.labels[first:last],
-            identities=self.identities[first:last],
             lines=self.lines[first:last],
+            labels=self.labels,
+            hashes=self.hashes[first:last],
             columns=self.columns[first:last],
+            keys=self.keys[first:last],
         )
 
 
@@ -177,82 +185,87 @@ def blocks_of(rows: Iterable[RawExample]) -> Iterator[Block]:
 def block_of(rows: Sequence[RawExample]) -> Block:
     """Return rows as a block."""
     contents = list(map(content_of, rows))
+    lines = list(map(to_line, contents, rows))
+    labels = [row.labels[0] if row.labels else "" for row in rows]
+    positions = {label: position for position, label in enumerate(dict.fromkeys(labels))}
+    columns = _columns_of(rows)
+    columns["label"] = [positions[label] for label in labels]
+    columns["length"] = list(map(len, lines))
+    columns["checksum"] = list(map(google_crc32c.value, lines))
+    # The place of a rejected row is left out, because the same rows may come in another order.
+    identities = [
+        content + (row.content or "".join(row.rejection[:2]).encode())
+        for content, row in zip(contents, rows, strict=True)
+    ]
     return Block(
+        lines=lines,
+        labels=list(positions),
+        hashes=hashes_of(identities),
+        columns=columns,
         keys=[row.key for row in rows],
-        labels=[row.labels[0] if row.labels else "" for row in rows],
-        # The place of a rejected row is left out, because the same rows may come in another order.
-        identities=[
-            content + (row.content or "".join(row.rejection[:2]).encode())
-            for content, row in zip(contents, rows, strict=True)
-        ],
-        lines=list(map(to_line, contents, rows)),
-        columns=columns_of(
-            keys=[row.key for row in rows],
-            groups=[row.group for row in rows],
-            splits=[row.split for row in rows],
-            sizes=np.array([row.size for row in rows], np.int64),
-            crc32cs=np.array([row.crc32c or 0 for row in rows], np.uint32),
-            are_known=np.array([row.crc32c is not None for row in rows]),
-        ),
     )
 
 
-def columns_of(
-    *,
-    keys: Sequence[str],
-    groups: Sequence[str],
-    splits: Sequence[str],
-    sizes: NDArray[np.int64],
-    crc32cs: NDArray[np.uint32],
-    are_known: NDArray[np.bool_] | bool,
-) -> NDArray[np.void]:
-    """Return some rows as elements of COLUMNS, without the offset and the label.
-
-    `are_known` says which of the checksums are known. The order and the content are those of images: a table sets its
-    own.
-    """
-    columns = np.zeros(len(keys), COLUMNS)
-    columns["order"], columns["size"], columns["crc32c"] = hash_texts(keys), sizes, crc32cs
-    is_compared = are_known & (sizes > 0)
+def _columns_of(rows: Sequence[RawExample]) -> NDArray[np.void]:
+    """Return images as elements of COLUMNS, apart from the fields that `block_of` fills in."""
+    columns = np.zeros(len(rows), COLUMNS)
+    sizes = np.array([row.size for row in rows], np.int64)
+    crc32cs = np.array([row.crc32c or 0 for row in rows], np.uint32)
+    columns["order"], columns["size"], columns["crc32c"] = hash_texts([row.key for row in rows]), sizes, crc32cs
+    is_compared = np.array([row.crc32c is not None for row in rows]) & (sizes > 0)
     columns["content"] = np.where(is_compared, sizes_and_crc32cs(sizes, crc32cs), np.uint64(0))
     # Without the key, all empty files would be one group, and all files of one size that are not read.
     own = np.where(is_compared, columns["content"], columns["order"])
+    groups = [row.group for row in rows]
     columns["group"] = np.where([bool(group) for group in groups], hash_texts(groups), own) if any(groups) else own
-    columns["split"] = [SPLITS.index(split) if split else -1 for split in splits] if any(splits) else -1
+    columns["split"] = split_codes([row.split for row in rows])
     return columns
 
 
-def write_parts(blocks: Iterable[Block], folder: Place, limits: PartLimits) -> Iterator[Part]:
-    """Write rows as parts of a limited size into `folder`, and yield each part when it is complete."""
+def split_codes(splits: Sequence[str]) -> NDArray[np.int8]:
+    """Return stated splits, which may be empty, as they are in COLUMNS."""
+    return np.array([_SPLIT_CODES[split] for split in splits], np.int8)
+
+
+Arrange = Callable[[NDArray[np.void]], NDArray[np.intp]]
+"""Returns the order in which the lines of some rows are stored, by their columns, whose offsets are not known yet."""
+
+
+def write_parts(
+    blocks: Iterable[Block], folder: Place, limits: PartLimits, arrange: Arrange | None = None
+) -> Iterator[Part]:
+    """Write rows as parts of a limited size into `folder`, and yield each part when it is complete.
+
+    The rows are numbered as they come. Their lines are stored in the order that `arrange` returns. In the order of the
+    plan, they need not be copied when the part is sorted. The lines of a whole part are then held in memory.
+    """
     rest = iter(blocks)
     block = next(rest, None)
-    while block:
-        with _new_part(folder, limits) as writer:
-            while block and not writer.is_full:
+    while block is not None:
+        with _new_part(folder, limits, arrange) as writer:
+            while block is not None and not writer.is_full:
                 count = writer.write(block)
-                block = block.slice(count, len(block.lines)) if count < len(block.lines) else next(rest, None)
+                block = block.slice(count, len(block)) if count < len(block) else next(rest, None)
             part = writer.close()
         yield part
 
 
 @contextmanager
-def _new_part(folder: Place, limits: PartLimits) -> Iterator["_PartWriter"]:
-    with (
-        storage.temporary_for(folder / "part.jsonl") as rows_path,
-        storage.temporary_for(folder / "part.columns") as columns_path,
-        open(rows_path, "wb") as rows,
-        open(columns_path, "wb") as columns,
-    ):
-        yield _PartWriter(folder, limits, rows, columns)
+def _new_part(folder: Place, limits: PartLimits, arrange: Arrange | None) -> Iterator["_PartWriter"]:
+    with storage.temporary_for(folder / "part.jsonl") as rows_path, open(rows_path, "wb") as rows:
+        yield _PartWriter(folder, limits, arrange, rows)
 
 
 class _PartWriter:
     """Writes the files of one part, which are whole or absent."""
 
-    def __init__(self, folder: Place, limits: PartLimits, rows: IO[bytes], columns: IO[bytes]) -> None:
-        self._folder, self._limits, self._rows, self._columns = folder, limits, rows, columns
+    def __init__(self, folder: Place, limits: PartLimits, arrange: Arrange | None, rows: IO[bytes]) -> None:
+        self._folder, self._limits, self._arrange, self._rows = folder, limits, arrange, rows
         self._fingerprint, self._digest = Fingerprint(), xxh3_128()
         self._labels: dict[str, int] = {}
+        self._columns: list[NDArray[np.void]] = []
+        self._lines: list[bytes] = []
+        """The lines that are arranged at the end."""
         self._size = 0
         self._first = self._last = ""
 
@@ -263,32 +276,63 @@ class _PartWriter:
 
     def write(self, block: Block) -> int:
         """Write the first rows of a block until a limit is reached, and return their number, which is at least one."""
-        ends = self._size + np.cumsum([len(line) for line in block.lines])
+        ends = self._size + np.cumsum(block.columns["length"], dtype=np.int64)
         by_bytes = int(np.searchsorted(ends, self._limits.bytes)) + 1
-        count = min(by_bytes, self._limits.rows - self._fingerprint.rows, len(block.lines))
-        if count < len(block.lines):
+        count = min(by_bytes, self._limits.rows - self._fingerprint.rows, len(block))
+        if count < len(block):
             block = block.slice(0, count)
-        columns, content = block.columns.copy(), b"".join(block.lines)
-        columns["offset"] = [self._size, *ends[: count - 1]]
-        columns["label"] = [self._labels.setdefault(label, len(self._labels)) for label in block.labels]
-        self._fingerprint.add(block.identities)
-        self._digest.update(content)
-        self._size += self._rows.write(content)
-        self._columns.write(columns.tobytes())
-        self._first, self._last = self._first or block.keys[0], block.keys[-1]
+        columns = block.columns.copy()
+        columns["offset"] = self._size + starts_of(columns["length"])
+        columns["label"] = self._numbers_of(block.labels, columns["label"])[columns["label"]]
+        self._columns.append(columns)
+        self._fingerprint.add(block.hashes)
+        self._size = int(ends[count - 1])
+        if self._arrange:
+            self._lines += block.lines
+        else:
+            self._put(block.lines)
+        if block.keys:
+            self._first, self._last = self._first or block.keys[0], block.keys[-1]
         return count
+
+    def _numbers_of(self, labels: Sequence[str], positions: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return the number in this part of each label that occurs in these positions. New labels get the next ones."""
+        numbers = np.zeros(len(labels), np.int32)
+        for position in np.flatnonzero(np.bincount(positions)).tolist():
+            numbers[position] = self._labels.setdefault(labels[position], len(self._labels))
+        return numbers
+
+    def _put(self, lines: Iterable[bytes]) -> None:
+        content = b"".join(lines)
+        self._digest.update(content)
+        self._rows.write(content)
 
     def close(self) -> Part:
         """Complete the files, and return the description of the part."""
+        columns, labels = np.concatenate(self._columns), list(self._labels)
+        if self._arrange:
+            order = self._arrange(columns)
+            for start in range(0, len(order), LINES_AT_ONCE):
+                self._put([self._lines[number] for number in order[start : start + LINES_AT_ONCE].tolist()])
+            columns["offset"][order] = starts_of(columns["length"][order])
         self._rows.close()
-        self._columns.close()
+        # Equal lines may have columns in another order.
+        numbers = columns.tobytes()
+        self._digest.update(numbers)
+        self._digest.update(json.dumps(labels).encode())
         # The names contain the hash, which is known only after the last row.
         place = self._folder / f"{self._digest.hexdigest()}.jsonl"
-        storage.write_json(place.with_suffix(".labels"), list(self._labels), synced=True)
-        storage.move_whole(Path(self._columns.name), place.with_suffix(".columns"))
+        storage.write_json(place.with_suffix(".labels"), labels, synced=True)
+        with storage.write_whole(place.with_suffix(".columns"), synced=True) as file:
+            file.write(numbers)
         storage.move_whole(Path(self._rows.name), place)
         fingerprint = self._fingerprint
         return Part(str(place), fingerprint.rows, f"{fingerprint.sum:x}", self._first, self._last)
+
+
+def starts_of(lengths: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """Return the offset of each line in a file, from the lengths of all lines."""
+    return np.cumsum(lengths, dtype=np.int64) - lengths
 
 
 def hash_texts(texts: Sequence[str]) -> NDArray[np.uint64]:

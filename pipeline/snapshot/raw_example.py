@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from pipeline import storage
 from pipeline.errors import SourceError
 from pipeline.images import rejection
 from pipeline.images.rejection import Rejection
 from pipeline.sources import Box
-from pipeline.storage import Place, is_bucket, place_of
+from pipeline.storage import BucketPath, Place, is_bucket, place_of
 from pipeline.system.os_errors import retried
 
 ROWS_AT_ONCE = 64
-_TEXT = rb'"(?:[^"\\]|\\.)*"'
+_TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 _ONLY_LABEL = re.compile(rb"\[%b,\[(%b|)\]" % (_TEXT, _TEXT))
 _ONLY_GROUP = re.compile(rb'\[%b,\[(?:%b|)\],"[a-z]*",\d+,\d+,(%b),' % (_TEXT, _TEXT, _TEXT))
 _dump = json.JSONEncoder(separators=(",", ":")).encode
@@ -47,8 +48,10 @@ class RawExample(NamedTuple):
     md5: str = ""
     rejection: Sequence[str] = ()
     """Reason, advice, and where the row is, if a row of a table is rejected."""
+    extent: Sequence[Any] = ()
+    """The fields of an `Extent` if the image is a part of a file. Otherwise, the image is read at its key."""
     content: bytes = b""
-    """The record of a row of a table, as it is stored in a shard. Images have none: they are read at their key."""
+    """The record of a row of a table, as it is stored in a shard. Images have none."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,8 @@ def to_line(content: bytes, row: RawExample) -> bytes:
     `content` is the result of `content_of`.
     """
     before = b'%b,%d,"%b"' % (content, row.generation, row.md5.encode("ascii"))
+    if row.extent:
+        return b"%b,[],%b]\n" % (before, _dump(row.extent).encode("ascii"))
     if row.rejection:
         return b"%b,%b]\n" % (before, _dump(row.rejection).encode("ascii"))
     return b"%b]\n%b" % (before, row.content)
@@ -163,6 +168,39 @@ def read_raw(root: str, key: str, size: int) -> bytes:
         raise SourceError(
             f"{Path(root) / key} was listed but cannot be read ({error.strerror}): make it readable and run again"
         ) from error
+
+
+def read_part(file: Place | str, offset: int, size: int, generation: int | None = None) -> bytes:
+    """Return `size` bytes of a file from `offset` on; fewer if it is too short. A text is a local path.
+
+    `generation` is that of an object, and None for the newest.
+
+    Raises:
+        FileNotFoundError: The file is gone, or the object has another generation.
+        SourceError: A permission is missing.
+    """
+    if isinstance(file, BucketPath):
+        return storage.read_range(file, offset, size, generation)
+    path = str(file)
+    try:
+        return retried(partial(_read_at, path, offset, size), path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise SourceError(
+            f"{path} was listed but cannot be read ({error.strerror}): make it readable and run again"
+        ) from error
+
+
+def _read_at(path: str, offset: int, size: int) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = [os.pread(descriptor, size, offset)]
+        while (missing := size - sum(map(len, parts))) and parts[-1]:
+            parts.append(os.pread(descriptor, missing, offset + size - missing))
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
 
 
 def _read(path: str, size: int) -> bytes:

@@ -15,8 +15,17 @@ import google_crc32c
 from pipeline import storage
 from pipeline.config.allowed import Outputs, Sources
 from pipeline.errors import SourceError
-from pipeline.snapshot.raw_example import Origin, RawExample, local_path, place_of_key, read_raw, why_unread
-from pipeline.storage import BucketPath
+from pipeline.snapshot.raw_example import (
+    Origin,
+    RawExample,
+    local_path,
+    place_of_key,
+    read_part,
+    read_raw,
+    why_unread,
+)
+from pipeline.sources import Extent
+from pipeline.storage import BucketPath, is_bucket, place_of
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import Show, progress
 
@@ -46,6 +55,8 @@ class RawReader:
         Raises SourceError if it does not exist or is not allowed, or if a bucket has other bytes. For a local file, the
         caller must check the bytes, because it needs their checksum anyway.
         """
+        if row.extent:
+            return self._read_extent(row)
         place = place_of_key(self.origin, row.key) if self.origin.remote else None
         if not isinstance(place, BucketPath):
             return self._read_local(row)
@@ -70,7 +81,7 @@ class RawReader:
     def fetch_to_cache(self, row: RawExample) -> bool:
         """Fetch an image of a bucket into the cache unless it is there. Returns whether it was fetched."""
         place = place_of_key(self.origin, row.key)
-        if self._cache is None or why_unread(row, self.origin) or not isinstance(place, BucketPath):
+        if self._cache is None or row.extent or why_unread(row, self.origin) or not isinstance(place, BucketPath):
             return False
         self._sources.require(place)
         with suppress(FileNotFoundError):
@@ -93,9 +104,33 @@ class RawReader:
                 ]
 
     def _read_local(self, row: RawExample) -> bytes:
+        if row.extent:
+            return self._read_extent(row)
         root = self.origin.root
         self._sources.require(local_path(root, row.key))
         return read_raw(root, row.key, row.size)
+
+    def _read_extent(self, row: RawExample) -> bytes:
+        """Read the image from the file that it is a part of, and verify it."""
+        extent = Extent(*row.extent)
+        uri = extent.file if extent.is_copy else local_path(self.origin.root, extent.file)
+        place = place_of(uri, self.origin.user_project) if is_bucket(uri) else uri
+        (self._outputs if extent.is_copy else self._sources).require(place)
+        # A container must be the one that was listed. The name of a copy contains a hash of what it is made from.
+        generation = None if extent.is_copy else row.generation
+        try:
+            # A bucket has no checksum of a part, so a second request tells damage of one transfer from other content.
+            for _ in range(2):
+                content = read_part(place, extent.offset, row.size, generation)
+                if _matches(content, row):
+                    return content
+        except FileNotFoundError:
+            pass
+        if extent.is_copy:
+            raise SourceError(f"{uri} is missing or damaged: remove it, and run `extract` again to make it anew")
+        raise SourceError(
+            f"{uri} changed or vanished after it was listed: run again to make a new version of the dataset"
+        )
 
     def _from_cache(self, place: BucketPath, row: RawExample, cache: Path) -> bytes:
         copy = _cache_path(cache, place, row)

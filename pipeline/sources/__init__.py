@@ -36,6 +36,7 @@ For a kind that comes with Tenfold:
 
 - `stanford_cars.py` is a small kind to begin with. `walk` and `why_no_image` in `folder.py` list a folder on a disk
   or in a bucket.
+- For files that hold many images, add a format to `pipeline/kinds/images/containers` instead of a kind of source.
 - Yield a `Skipped` for each file that is not an image of a class. To decide the ids of the labels, yield `Classes`
   first. The records of ImageNet have two more properties, which `record_format` in `pipeline/plan/version.py`
   decides.
@@ -73,6 +74,10 @@ class SourceOptions:
     group_column: str = ""
     list_encoding: str = "utf-8"
     user_project: str = ""
+    max_file_bytes: int = 256_000_000
+    """Larger images are not read. They are listed, and rejected later."""
+    copies: str = ""
+    """Folder for what `containers` keeps: indexes, and copies of images that a container does not hold as they are."""
 
 
 class Box(NamedTuple):
@@ -85,12 +90,24 @@ class Box(NamedTuple):
     label: str = ""
 
 
+class Extent(NamedTuple):
+    """Where the bytes of an image are, if they are a part of a file: they follow each other there from `offset` on.
+
+    `file` is the key of a container, relative to the source. If `is_copy`, it is a file of the workspace instead.
+    """
+
+    file: str
+    offset: int
+    is_copy: bool
+
+
 class Listed(NamedTuple):
     """An image of the source. `key` is its path relative to the source, with slashes. `split` and `group` may be empty.
 
     `generation` changes with the content: for a file, it is the time of its last change in nanoseconds. `size` is in
     bytes. A bucket knows `crc32c` and `md5` of its objects; a file must be read for them. Images of one `group` stay on
-    one side of the split.
+    one side of the split. `extent` is None if the image is a file of its own. Otherwise, `generation` is that of the
+    file with the bytes.
     """
 
     key: str
@@ -102,6 +119,7 @@ class Listed(NamedTuple):
     md5: str = ""
     group: str = ""
     boxes: tuple[Box, ...] = ()
+    extent: Extent | None = None
 
 
 class Skipped(NamedTuple):

@@ -5,7 +5,7 @@ Files are listed in the order of the bytes of their keys, as in a bucket, with o
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def list_range(place: Place, options: SourceOptions, keys: KeyRange) -> Iterator
     """Yield the files whose keys are in a range. Folders outside of the range are not read."""
     has_splits = _read_layout(place)
     for item in walk(place, keys=keys):
-        yield _classify(item, has_splits) if isinstance(item, Listed) else item
+        yield classify(item, has_splits) if isinstance(item, Listed) else item
 
 
 def layout(place: Place, options: SourceOptions) -> str:
@@ -134,7 +134,8 @@ def why_no_image(key: str) -> str:
     return "" if not suffix or suffix in READ_SUFFIXES or suffix in OTHER_SUFFIXES else NOT_BY_NAME
 
 
-def _classify(image: Listed, has_splits: bool) -> Listed | Skipped:
+def classify(image: Listed, has_splits: bool) -> Listed | Skipped:
+    """Return an image with the label and the split that the folders of its key name."""
     if reason := why_no_image(image.key):
         return Skipped(image.key, reason)
     parts = image.key.split("/")
@@ -147,25 +148,32 @@ def _classify(image: Listed, has_splits: bool) -> Listed | Skipped:
 
 
 def _has_splits(root: Place) -> bool:
-    """Whether the folders in `root` are splits that contain classes. A class may also be called "train"."""
     folders = [folder for folder in storage.folders(root) if why_no_image(folder.name) != HIDDEN and may_read(folder)]
-    splits = {split for folder in folders if (split := split_of_word(folder.name))}
-    above_classes = [folder for folder in folders if split_of_word(folder.name) == "train" and _has_folders(folder)]
-    if not above_classes and splits and all(split_of_word(each.name) and _has_folders(each) for each in folders):
+    return are_splits([folder.name for folder in folders], lambda name: _has_folders(root / name), root)
+
+
+def are_splits(folders: Collection[str], has_folders: Callable[[str], bool], root: Place) -> bool:
+    """Whether the folders of these names in `root` are splits that contain classes. A class may be called "train", too.
+
+    Raises SourceError if they may be both.
+    """
+    splits = {split for name in folders if (split := split_of_word(name))}
+    above_classes = [name for name in folders if split_of_word(name) == "train" and has_folders(name)]
+    if not above_classes and splits and all(split_of_word(name) and has_folders(name) for name in folders):
         # Without this error, they would silently become classes called "val" and "test".
         raise SourceError(
-            f"source_uri '{root}' holds {' and '.join(sorted(folder.name for folder in folders))} with folders in "
-            "them, but no train/: add it, or rename one of them to train/"
+            f"source_uri '{root}' holds {' and '.join(sorted(folders))} with folders in them, but no train/: add it, "
+            "or rename one of them to train/"
         )
     # Without a train/ that has folders in it, all folders are classes. A train/ alone is the split of all images.
     if not above_classes or (len(splits) == 1 and len(folders) == 1):
         return bool(above_classes)
     # train/ may be a split or a class here, and a guess would lose or mislabel images.
     if len(splits) == 1:
-        others = ", ".join(sorted(folder.name for folder in folders if folder not in above_classes)[:5])
+        others = ", ".join(sorted(name for name in folders if name not in above_classes)[:5])
         raise SourceError(
-            f"source_uri '{root}' holds {above_classes[0].name}/ with folders in it, beside {others}: either rename "
-            "the other splits to validation/ and test/, or put all class folders next to each other"
+            f"source_uri '{root}' holds {above_classes[0]}/ with folders in it, beside {others}: either rename the "
+            "other splits to validation/ and test/, or put all class folders next to each other"
         )
     return True
 
@@ -210,7 +218,7 @@ def _visit(
     try:
         status = retried(entry.stat, entry.path)
         is_regular = stat.S_ISREG(status.st_mode)
-        may_be_image = is_regular and (suffix_of(key) or why_no_image(key) or _begins_as_image(entry.path))
+        may_be_image = is_regular and (suffix_of(key) or why_no_image(key) or _is_image_file(entry.path))
     except OSError as error:
         # Only a file that is proven absent is skipped. Any other error could hide an image of the dataset.
         reason = "dangling link" if entry.is_symlink() else why_no_image(key)
@@ -291,9 +299,13 @@ def _unlisted(error: OSError, place: object) -> TenfoldError:
     )
 
 
-def _begins_as_image(path: str) -> bool:
-    head = retried(partial(storage.read_range, Path(path), 0, _MAGIC_BYTES), path)
-    return head.startswith(_MAGIC) or head[8:] == b"WEBP" or head[4:8] == b"ftyp"
+def _is_image_file(path: str) -> bool:
+    return begins_as_image(retried(partial(storage.read_range, Path(path), 0, _MAGIC_BYTES), path))
+
+
+def begins_as_image(content: bytes) -> bool:
+    """Whether a file begins with the bytes of an image."""
+    return content.startswith(_MAGIC) or content[8:12] == b"WEBP" or content[4:8] == b"ftyp"
 
 
 def _position(entry: os.DirEntry[str]) -> str:

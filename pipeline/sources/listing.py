@@ -19,6 +19,7 @@ from pipeline import storage
 from pipeline.config.dataset_name import LIST_SUFFIXES
 from pipeline.errors import FileSystemError, SourceError
 from pipeline.sources import MISSING, Box, Found, Listed, Skipped, SourceOptions, measure
+from pipeline.sources.cells import NAMES, choose_column, labels_of, text_of
 from pipeline.sources.compression import require_plain
 from pipeline.sources.csv_quotes import require_quotes
 from pipeline.sources.key_range import EVERYTHING, HashedSample, KeyRange, bytes_of
@@ -31,13 +32,6 @@ from pipeline.system.wording import shortened
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NAMES = {
-    "path": ("path", "image", "file", "filename", "uri"),
-    "label": ("label", "class", "category", "labels"),
-    "split": ("split",),
-    "group": ("group",),
-}
-"""The usual names of a column, by its role. A setting (`path_column` and so on) can name another column."""
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 Choose = Callable[[Sequence[str]], dict[str, str]]
@@ -68,7 +62,7 @@ _ADVICE = {
 
 
 def recognizes(place: Place) -> bool:
-    """Whether `place` is a file with the suffix of a list."""
+    """Whether `place` is a file with the suffix of a list. `containers` is asked before, for files with images."""
     return place.suffix.lower() in LIST_SUFFIXES and place.is_file()
 
 
@@ -247,34 +241,13 @@ def _by_role(table: "pa.Table", columns: dict[str, str]) -> "pa.Table":
 
 def _choose_columns(names: Sequence[str], place: Place, options: SourceOptions) -> dict[str, str]:
     """Return the name of the column of each role that the list has."""
-    chosen = {role: _choose_column(role, names, place, getattr(options, f"{role}_column")) for role in NAMES}
+    chosen = {role: choose_column(role, names, place, getattr(options, f"{role}_column")) for role in NAMES}
     # The columns of boxes have fixed names.
     chosen.update({name: name for name in _box_columns(names)})
     columns = {role: name for role, name in chosen.items() if name}
     if twice := [name for name in columns.values() if names.count(name) > 1]:
         raise SourceError(f"{place} has two columns {twice[0]!r}: rename one")
     return columns
-
-
-def _choose_column(role: str, names: Sequence[str], place: Place, wanted: str) -> str:
-    usual = [wanted] if wanted else NAMES[role]
-    chosen = next((name for name in usual if name in names), "")
-    if not chosen and (wanted or role in ("path", "label")):
-        raise SourceError(
-            f"{place} has no column {' or '.join(usual)}. Its columns are {', '.join(map(repr, names))}: "
-            f"{_advice_on(names, role)}"
-        )
-    return chosen
-
-
-def _advice_on(names: Sequence[str], role: str) -> str:
-    # A list with another delimiter looks like a list with one column.
-    if len(names) == 1 and (other := next((each for each in ";\t|" if each in names[0]), "")):
-        return f"separate the columns with a comma (.csv) or a tab (.tsv), not with {other!r}"
-    table = ". If each row is an example itself, set TABLE and LABEL instead of SOURCE" if role == "path" else ""
-    return (
-        f"name the column that holds the {role} in {role}_column; the first line of the list names the columns{table}"
-    )
 
 
 def _box_columns(names: Sequence[str]) -> Sequence[str]:
@@ -330,7 +303,7 @@ def _path_of_uri(uri: bytes, scheme: re.Match[bytes], place: Place) -> bytes:
     host, slash, path = uri[scheme.end() :].partition(b"/")
     if scheme[1].lower() != b"file" or host not in (b"", b"localhost"):
         raise SourceError(
-            f"{place} lists {_text(uri)!r}, but images are read only from paths and gs://: copy the images, and list "
+            f"{place} lists {text_of(uri)!r}, but images are read only from paths and gs://: copy the images, and list "
             "the copies"
         )
     return unquote_to_bytes(slash + path)
@@ -373,21 +346,21 @@ def _items_of_path(
 
 def _to_listed(row: dict[str, Any], place: Place) -> Listed | Skipped:
     """Return what a row says. The file is not measured yet."""
-    key = _text(row["path"])
+    key = text_of(row["path"])
     if not key:
         return Skipped(key, "no path")
     for role in ("label", "group", "box_labels"):
         cell = row.get(role)
         for text in cell if isinstance(cell, list) else [cell]:
             _require_utf8(text, role, key, place)
-    labels = _labels(row["label"])
+    labels = labels_of(row["label"])
     if not labels:
         return Skipped(key, "no label")
-    stated = _text(row.get("split")).strip()
+    stated = text_of(row.get("split")).strip()
     split = split_of_word(stated) if stated else ""
     if split is None:
         raise SourceError(f"{place} lists {key!r} with split {stated!r}: it must be train, validation or test")
-    group, boxes = _text(row.get("group")), _boxes(row, key, place)
+    group, boxes = text_of(row.get("group")), _boxes(row, key, place)
     return Listed(key, labels, split, MISSING, 0, group=group, boxes=boxes)
 
 
@@ -413,28 +386,13 @@ def _image(key: str, place: Place, user_project: str) -> Place:
         raise SourceError(f"{place} lists {key!r}: the path {error}") from error
 
 
-def _labels(cell: Any) -> tuple[str, ...]:
-    """Return the distinct labels of a cell in their order. A cell is a list, or a text with | between labels."""
-    texts = map(_text, cell) if isinstance(cell, list) else _text(cell).split("|")
-    return tuple(dict.fromkeys(label for text in texts if (label := text.strip())))
-
-
-def _text(cell: Any) -> str:
-    """Return a cell as text, empty if the cell is empty. 3.0 becomes "3": pandas makes floats of integers with gaps."""
-    if cell is None or cell != cell:  # Only NaN differs from itself.
-        return ""
-    if isinstance(cell, bytes):
-        return cell.decode("utf-8", "surrogateescape")
-    return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
-
-
 def _boxes(row: dict[str, Any], key: str, place: Place) -> tuple[Box, ...]:
     """Return the boxes of a row, from a column of lists or from four columns with one box."""
     if "boxes" in row:
         cells = row["boxes"]
     else:
         corners = [row[name] for name in CORNERS if name in row]
-        cells = [corners] if any(map(_text, corners)) else []
+        cells = [corners] if any(map(text_of, corners)) else []
     labels = row.get("box_labels") or [""] * len(cells or ())
     try:
         return tuple(_box(cell, label) for cell, label in zip(cells or (), labels, strict=True))
@@ -451,7 +409,7 @@ def _box(cell: Any, label: Any) -> Box:
     xmin, ymin, xmax, ymax = map(float, numbers)
     if not (-math.inf < xmin < xmax < math.inf and -math.inf < ymin < ymax < math.inf):
         raise ValueError(f"{[xmin, ymin, xmax, ymax]} covers no pixel")
-    return Box(xmin, ymin, xmax, ymax, _text(cell.get("label") if isinstance(cell, dict) else label))
+    return Box(xmin, ymin, xmax, ymax, text_of(cell.get("label") if isinstance(cell, dict) else label))
 
 
 def _joined(rows: Sequence[Listed], place: Place, rows_are_boxes: bool) -> Listed:

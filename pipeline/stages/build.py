@@ -7,7 +7,7 @@ from pipeline.config.settings import Settings
 from pipeline.engines import engine_named
 from pipeline.errors import SettingsError
 from pipeline.gate.decide import ask_terminal
-from pipeline.runs.requirements import require_before_listing, require_trainable
+from pipeline.plan.options import arrange_of
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.stages.extract import extract
 from pipeline.stages.shard import write_shards
@@ -26,11 +26,14 @@ def build(settings: Settings, for_training: bool = False) -> dict[str, Any]:
     import pipeline.report.card  # noqa: F401 - as the next line: a missing package is reported before hours of listing
 
     engine_named(settings.engine)
-    if for_training:
-        require_before_listing(settings)
+    if not for_training:
+        return _published(settings, extract(settings))
+    # Imports SciPy, which takes 0.3 s.
+    from pipeline.runs.requirements import require_before_listing, require_trainable
+
+    require_before_listing(settings)
     snapshot = extract(settings)
-    if for_training:
-        require_trainable(settings, snapshot)
+    require_trainable(settings, snapshot)
     return _published(settings, snapshot)
 
 
@@ -54,7 +57,7 @@ def build_dataframe(frame: "DataFrame", settings: Settings) -> dict[str, Any]:
         raise SettingsError("dataset_name is empty: name the dataset of the DataFrame")
     settings = settings.model_copy(update={"example_kind": "table", "engine": "spark"})
     preflight_without_source(settings)
-    return _published(settings, list_dataframe(frame, settings))
+    return _published(settings, list_dataframe(frame, settings, arrange_of(settings)))
 
 
 def build_input(settings: Settings) -> dict[str, str]:
@@ -67,6 +70,8 @@ def build_input(settings: Settings) -> dict[str, str]:
     Raises:
         SettingsError: If the model, or a setting of the training, does not fit the images.
     """
+    from pipeline.runs.requirements import require_trainable  # As in `build`.
+
     settings = settings.model_copy(update={"engine": "local"})  # A comparison measures this machine.
     snapshot = extract(settings)
     require_trainable(settings, snapshot)

@@ -4,6 +4,7 @@ A `Place` is a `pathlib.Path` or a `BucketPath`. Both have the same methods to e
 here write, copy and walk. A reader sees all of a file or none of it, and `write_new` never replaces an existing file.
 """
 
+import io
 import json
 import os
 import shutil
@@ -19,6 +20,9 @@ from pipeline.storage.local import CHUNK_BYTES, temporary_beside
 from pipeline.storage.object_ranges import boundaries as boundaries
 
 Place = Path | BucketPath
+
+_RANGE_BYTES = 65_536
+"""`open_ranges` requests at least this many bytes of an object at once, unless it ends before."""
 
 
 class Object(NamedTuple):
@@ -87,10 +91,13 @@ def write_json(place: Place, content: Any, indent: int | None = None, synced: bo
         file.write(json.dumps(content, indent=indent).encode())
 
 
-def read_range(place: Place, start: int, length: int) -> bytes:
-    """Return up to `length` bytes of a file from `start`; fewer at its end. A bucket has no checksum of a part."""
+def read_range(place: Place, start: int, length: int, generation: int | None = None) -> bytes:
+    """Return up to `length` bytes of a file from `start`; fewer at its end. A bucket has no checksum of a part.
+
+    `generation` is that of an object. Without it, the newest one is read.
+    """
     if isinstance(place, BucketPath):
-        return bucket_client().read_range(place, start, length)
+        return bucket_client().read_range(place, start, length, generation)
     with place.open("rb") as file:
         file.seek(start)
         return file.read(length)
@@ -144,15 +151,59 @@ def refresh(folder: Place) -> None:
 
 
 @contextmanager
-def local_copy(place: Place) -> Iterator[Path]:
-    """Give a local file with the content of `place`: the file itself, or a verified copy that is removed at the end."""
+def local_copy(place: Place, generation: int | None = None) -> Iterator[Path]:
+    """Give a local file with the content of `place`: the file itself, or a verified copy that is removed at the end.
+
+    `generation` is as in `read_range`.
+    """
     if isinstance(place, Path):
         yield place
         return
     with local.temporary_for_upload(place.name) as copy:
         with open(copy, "w+b") as file:
-            bucket_client().fetch(place, file)
+            fetch(place, file, generation)
         yield copy
+
+
+def fetch(place: BucketPath, file: IO[bytes], generation: int | None = None) -> None:
+    """Write a whole object, verified, into an empty file. `generation` is as in `read_range`."""
+    bucket_client().fetch(place, file, None if generation is None else place.stat(generation))
+
+
+def open_ranges(place: Place) -> IO[bytes]:
+    """Open a file to read parts of it. Of an object, only the parts that are read are requested. They are not verified.
+
+    For readers that look only at the beginning or the end of a file, such as that of the schema of a Parquet file.
+    """
+    return io.BufferedReader(_Ranges(place), _RANGE_BYTES) if isinstance(place, BucketPath) else place.open("rb")
+
+
+class _Ranges(io.RawIOBase):
+    """One generation of an object, whose reads are requests."""
+
+    def __init__(self, place: BucketPath) -> None:
+        self._place, self._stat, self._position = place, place.stat(), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        before = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._stat.st_size}
+        self._position = before[whence] + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        length = max(0, min(len(buffer), self._stat.st_size - self._position))
+        content = read_range(self._place, self._position, length, self._stat.generation)
+        buffer[: len(content)] = content
+        self._position += len(content)
+        return len(content)
 
 
 def write_whole(place: Place, synced: bool = False) -> AbstractContextManager[IO[bytes]]:

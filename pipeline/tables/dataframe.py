@@ -19,6 +19,7 @@ from pipeline.config.settings import Settings
 from pipeline.engines.task import default_environment, error_of_cluster, reported
 from pipeline.errors import SourceError, TenfoldError
 from pipeline.snapshot.listing import listing_from
+from pipeline.snapshot.part import Arrange
 from pipeline.storage import Place
 from pipeline.tables.extract import list_rows, save_listed
 from pipeline.tables.infer import Inference, require_classes, require_columns
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
 Batches = Iterable[pa.RecordBatch]
 
 
-def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
+def list_dataframe(frame: "DataFrame", settings: Settings, arrange: Arrange | None = None) -> Place:
     """List the rows of a DataFrame, and return the file of the snapshot.
+
+    `arrange` decides the order in which the lines of a part are stored: see `write_parts`.
 
     The DataFrame is computed twice, so it must give the same rows again: cache it if its computation is slow. All
     executors must reach the workspace.
@@ -43,7 +46,7 @@ def list_dataframe(frame: "DataFrame", settings: Settings) -> Place:
         SourceError: If a type is not supported, there is no row that can be used, or the rows change meanwhile.
         SettingsError: If a setting names a column that the DataFrame does not have, or leaves none to learn from.
     """
-    options = table_options(settings)
+    options = table_options(settings, arrange)
     names = frame.columns
     if not all(name.strip() for name in names):
         raise SourceError("the DataFrame has a column without a name: name it")
@@ -95,16 +98,20 @@ def _selected(frame: "DataFrame", selection: Selection) -> tuple["DataFrame", Ch
     """Return the selected columns of a DataFrame in the order of their names in the chooser. No row is computed.
 
     Their names are replaced by numbers, because `mapInArrow` of PySpark 4.3 takes `geo.lat` for a field of a struct.
+    Spark takes `A` for another spelling of `a`.
     """
     leaves = list(_leaves(frame.schema))
     chooser = Chooser(selection)
     chooser.choose(pa.schema([(".".join(path), _arrow_type(kind)) for path, kind in leaves]), "the DataFrame")
     paths = {".".join(path): path for path, _ in leaves}
+    numbers = {name: f"c{number}" for number, name in enumerate(frame.columns)}
+    numbered = frame.toDF(*numbers.values())
     columns = []
     for number, name in enumerate(chooser.names):
-        parts = [part.replace("`", "``") for part in paths[name]]
-        columns.append(frame[".".join(f"`{part}`" for part in parts)].alias(f"c{number}"))
-    return frame.select(columns), chooser
+        column, *fields = paths[name]
+        parts = [numbers[column], *(field.replace("`", "``") for field in fields)]
+        columns.append(numbered[".".join(f"`{part}`" for part in parts)].alias(f"c{number}"))
+    return numbered.select(columns), chooser
 
 
 def _leaves(struct: "StructType", parents: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], "DataType"]]:

@@ -4,10 +4,10 @@ Arrow joins the cells of all columns row by row. A cell has two parts: the head,
 the length of the content, and the content, which Arrow mostly holds in the form of the record already.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.records import example
+from pipeline.records.byte_arrays import BYTES, EMPTY, heads_of, joined, offsets
 
 MAX_CELLS = 1 << 19
 """At most this many cells are encoded at once, which bounds the memory beside the result."""
@@ -23,20 +24,11 @@ MAX_INTEGERS = 1 << 16
 CACHED_HEADS = 1 << 14
 """At most this many heads of entries are cached. Cells of a column that have equal lengths share one."""
 
-_BYTES = pa.large_binary()
-_EMPTY = pa.scalar(b"", _BYTES)
 _KINDS = {pa.float32(): "float", pa.int64(): "int64", pa.bool_(): "int64", pa.large_string(): "bytes"}
 
 
-class Encoded(NamedTuple):
-    """The entries of the rows of a batch. Those of row i are `content[ends[i - 1]:ends[i]]`."""
-
-    content: bytes
-    ends: NDArray[np.int64]
-
-
-def encode_columns(batch: pa.RecordBatch, names: Sequence[str]) -> Encoded:
-    """Return the entries of the columns `names` for each row, ordered by name.
+def encode_columns(batch: pa.RecordBatch, names: Sequence[str]) -> pa.Array:
+    """Return the entries of the columns `names` for each row, ordered by name, as large binaries.
 
     A missing value has no entry. The entries are those of `example.encode_entries`. An empty list keeps its type.
     Columns have the type int64, float32, bool or large_string, or a large_list of int64, float32 or large_string.
@@ -46,22 +38,17 @@ def encode_columns(batch: pa.RecordBatch, names: Sequence[str]) -> Encoded:
         ValueError: If a list contains a missing value.
     """
     if not names:
-        return Encoded(b"", np.zeros(batch.num_rows, np.int64))
+        return pa.repeat(EMPTY, batch.num_rows)
     # UTF-8 keeps the order of code points, which is that of Python's strings.
     columns = [(name, batch.column(name)) for name in sorted(names)]
     rows = max(1, MAX_CELLS // len(columns))
-    contents: list[Any] = []
-    ends = np.empty(batch.num_rows, np.int64)
-    size = 0
+    arrays: list[pa.Array] = []
     for start in range(0, batch.num_rows, rows):
         parts = _parts([(name, column.slice(start, rows)) for name, column in columns])
         # Arrow 26 leaves out a row whose parts are all null. The first empty value prevents that. The last one is the
         # separator.
-        joined = pc.binary_join_element_wise(_EMPTY, *parts, _EMPTY, null_handling="skip")
-        contents.append(joined.buffers()[2])
-        ends[start : start + rows] = size + _offsets(joined)[1:]
-        size = int(ends[min(start + rows, batch.num_rows) - 1])
-    return Encoded(b"".join(contents), ends)
+        arrays.append(pc.binary_join_element_wise(EMPTY, *parts, EMPTY, null_handling="skip"))
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays([pa.array([], BYTES), *arrays])
 
 
 def _parts(columns: Iterable[tuple[str, pa.Array]]) -> Iterator[Any]:
@@ -104,7 +91,7 @@ def _cells(name: str, column: pa.Array) -> tuple[Any, pa.Array]:
     if kind is None:
         raise TypeError(f"column {name!r} has the type {column.type}: cast it to int64, float32, bool or large_string")
     contents = _list_contents(name, column) if is_list else _contents(column)
-    return _heads(contents, partial(_head, name, kind, is_list)), contents
+    return heads_of(pc.binary_length(contents), partial(_head, name, kind, is_list)), contents
 
 
 @lru_cache(CACHED_HEADS)
@@ -116,22 +103,13 @@ def _head(name: str, kind: str, is_list: bool, length: int) -> bytes:
     return example.value_entry_head(name, kind, length)
 
 
-def _heads(contents: pa.Array, head_of: Callable[[int], bytes]) -> Any:
-    """Return the head of each content, which depends on its length; one scalar if all are equal."""
-    lengths = pc.binary_length(contents).dictionary_encode()
-    heads = pa.array([head_of(length) for length in lengths.dictionary.to_pylist()], _BYTES)
-    if len(heads) == 1 and not contents.null_count:
-        return heads[0]
-    return heads.take(lengths.indices)
-
-
 def _contents(values: pa.Array) -> pa.Array:
     """Return the bytes of each value, without its length. A missing value stays null."""
     if pa.types.is_large_string(values.type):
-        return values.cast(_BYTES)
+        return values.cast(BYTES)
     if pa.types.is_float32(values.type):
         # Arrow and records both store little-endian floats.
-        return values.view(pa.binary(4)).cast(_BYTES)
+        return values.view(pa.binary(4)).cast(BYTES)
     integers = values.cast(pa.int64())
     numbers = (integers.fill_null(0) if integers.null_count else integers).to_numpy().view(np.uint64)
     parts = [_varints(numbers[start : start + MAX_INTEGERS]) for start in range(0, len(numbers) or 1, MAX_INTEGERS)]
@@ -161,19 +139,14 @@ def _list_contents(name: str, lists: pa.Array) -> pa.Array:
         raise ValueError(f"a list of column {name!r} contains a missing value: remove or fill it before the encoding")
     items = _contents(values)
     if pa.types.is_large_string(values.type):
-        items = pc.binary_join_element_wise(_heads(items, example.value_head), items, _EMPTY)
+        items = joined(heads_of(pc.binary_length(items), example.value_head), items)
     counts = pc.list_value_length(lists).fill_null(0)
     firsts = np.concatenate(([0], np.cumsum(counts)))
-    return _binary(items.buffers()[2], _offsets(items)[firsts], lists)
+    return _binary(items.buffers()[2], offsets(items)[firsts], lists)
 
 
 def _binary(data: Any, offsets: NDArray[np.int64], column: pa.Array) -> pa.Array:
     """Return an array of bytes from its buffers, with the missing values of `column`."""
     valid = np.packbits(column.is_valid(), bitorder="little") if column.null_count else None
     buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.Array.from_buffers(_BYTES, len(column), buffers)
-
-
-def _offsets(array: pa.Array) -> NDArray[np.int64]:
-    """Return the start of each value of an array of bytes in its data, and the end of the last one."""
-    return np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
+    return pa.Array.from_buffers(BYTES, len(column), buffers)

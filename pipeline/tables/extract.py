@@ -4,7 +4,9 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import NamedTuple
+from itertools import chain
+
+import numpy as np
 
 from pipeline import storage
 from pipeline.config.example_kinds import TABLE
@@ -14,11 +16,11 @@ from pipeline.snapshot.part import PART_LIMITS, Block, PartLimits, write_parts
 from pipeline.snapshot.raw_example import Origin
 from pipeline.sources import Skipped
 from pipeline.storage import Place
-from pipeline.system.parallel import items_ahead
-from pipeline.tables.convert import Converted, converted
+from pipeline.system.parallel import items_ahead, ordered_map
+from pipeline.tables.convert import converted
 from pipeline.tables.options import TableOptions
 from pipeline.tables.row_values import ValueWriter
-from pipeline.tables.rows import rows_of_batch
+from pipeline.tables.rows import Rows, rows_of_batch
 from pipeline.tables.schema import Schema
 from pipeline.tables.source import BATCHES_AHEAD, RawBatch
 
@@ -26,6 +28,8 @@ MAX_VALUES = 32_000_000
 """A part has at most this many values, of 4 bytes each."""
 PART_BYTES = 64_000_000
 """The rows of a part have about this many bytes. Unlike images, they are held in memory several times."""
+THREADS = 2
+"""This many batches are converted at once."""
 _log = logging.getLogger(__name__)
 
 
@@ -42,40 +46,42 @@ def list_rows(
     # The values of a row take memory for each column, however few of them the row has.
     rows = max(1, min(PART_LIMITS.rows, MAX_VALUES // len(schema.columns)))
     limits = PartLimits(rows=rows, bytes=PART_BYTES)
-    with closing(items_ahead(_converted(raws, schema), BATCHES_AHEAD)) as batches:
+    with closing(items_ahead(raws, BATCHES_AHEAD)) as batches:
         blocks = _blocks(batches, schema, listing, values, prefix, first_number)
-        for part in write_parts(blocks, options.folder, limits):
+        for part in write_parts(blocks, options.folder, limits, options.arrange):
             values.write(part)
             listing.parts.append(part)
     storage.sync_folder(options.folder)
     return listing
 
 
-class _Batch(NamedTuple):
-    converted: Converted
-    raw: RawBatch
-
-
-def _converted(raws: Iterable[RawBatch], schema: Schema) -> Iterator[_Batch]:
-    for raw in raws:
-        yield _Batch(converted(raw.batch, schema), raw)
-
-
 def _blocks(
-    batches: Iterable[_Batch], schema: Schema, listing: Listing, values: ValueWriter, prefix: str, number: int
+    raws: Iterable[RawBatch], schema: Schema, listing: Listing, values: ValueWriter, prefix: str, number: int
 ) -> Iterator[Block]:
     """Yield every row, and add it to the sums of `listing` and to `values`."""
+
+    def rows_of(raw: RawBatch) -> list[Rows]:
+        return list(rows_of_batch(converted(raw.batch, schema), raw, schema))
+
     classes: Counter[str] = Counter()
-    for batch, raw in batches:
-        for rows in rows_of_batch(batch, raw._replace(prefix=prefix, first_number=number), schema):
-            listing.listed += len(rows.block.keys)
-            listing.bytes += int(rows.block.columns["size"].sum())
-            classes.update(rows.block.labels)
-            values.add(rows.values)
-            yield rows.block
-        number += raw.rows
+    # Arrow works without Python's lock, so two batches are done at once.
+    batches = ordered_map(rows_of, _numbered(raws, prefix, number), THREADS, under_way=THREADS + 1)
+    for rows in chain.from_iterable(batches):
+        columns, labels = rows.block.columns, rows.block.labels
+        listing.listed += len(columns)
+        listing.bytes += int(columns["size"].sum())
+        classes.update(dict(zip(labels, np.bincount(columns["label"]).tolist(), strict=True)))
+        values.add(rows.values)
+        yield rows.block
     del classes[""]  # That of rejected rows, and of numbers.
     listing.classes = dict(classes)
+
+
+def _numbered(raws: Iterable[RawBatch], prefix: str, number: int) -> Iterator[RawBatch]:
+    """Yield batches, each with the number of its first row."""
+    for raw in raws:
+        yield raw._replace(prefix=prefix, first_number=number)
+        number += raw.rows
 
 
 def save_listed(

@@ -9,6 +9,8 @@ import io
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
+from json import dumps, loads
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import compute, json
@@ -103,19 +105,52 @@ def _tables(stream: io.BufferedReader, parse: json.ParseOptions, selection: Sele
             raise ValueError(f"a line has more than {_BLOCK >> 20} MiB")
         if block.isspace():
             continue
-        read = json.ReadOptions(use_threads=False, block_size=len(block))
         try:
-            table = json.read_json(pa.BufferReader(block), read, parse)
+            table = _table(block, parse, selection)
         except pa.ArrowInvalid as error:
             # Arrow counts from the start of the block.
             reason = _ROW.sub(lambda match: f"in row {rows + int(match[1]) + 1}", str(error))  # noqa: B023
             # "Column()" is the line itself.
             is_of_column = "changed from" in reason and "Column()" not in reason
-            advice = "write the column with one type" if is_of_column else "each line must be one object"
+            advice = (
+                "write the column with one type, or leave it out with drop_columns"
+                if is_of_column
+                else "each line must be one object"
+            )
             raise ValueError(f"{reason}: {advice}") from error
         _require_digits(table, block, selection)
         rows += table.num_rows
         yield table
+
+
+def _table(block: bytes, parse: json.ParseOptions, selection: Selection) -> pa.Table:
+    """Return lines as a table. The types of a column may differ if it is not selected."""
+    read = json.ReadOptions(use_threads=False, block_size=len(block))
+    try:
+        return json.read_json(pa.BufferReader(block), read, parse)
+    except pa.ArrowInvalid as error:
+        if "changed from" not in str(error):
+            raise
+        try:
+            lines = [dumps(_without_values(loads(line), selection)) for line in block.split(b"\n") if line.strip()]
+        except ValueError:  # Arrow stops at the first problem, which comes before this one.
+            raise error from None
+        rest = "\n".join(lines).encode()
+        read.block_size = len(rest)
+        return json.read_json(pa.BufferReader(rest), read, parse)
+
+
+def _without_values(line: Any, selection: Selection, prefix: str = "") -> Any:
+    """Return an object with null for each value of a column that is not selected."""
+    if not isinstance(line, dict):
+        return line
+    kept: dict[str, Any] = {}
+    for name, value in line.items():
+        if isinstance(value, dict):
+            kept[name] = _without_values(value, selection, f"{prefix}{name}.")
+        else:
+            kept[name] = value if selection.includes(prefix + name) else None
+    return kept
 
 
 def _require_digits(table: pa.Table, block: bytes, selection: Selection) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pipeline.config.settings import Settings
 from pipeline.config.workspace import snapshots_folder
+from pipeline.snapshot.part import Arrange
 from pipeline.storage import Place
 from pipeline.tables.dialect import DEFAULT_DIALECT, Dialect
 from pipeline.tables.infer import Columns
@@ -32,6 +33,8 @@ class TableOptions:
     selection: Selection
     folder: Place
     """Folder of the snapshots of the dataset name."""
+    arrange: Arrange | None = None
+    """The order in which the lines of a part are stored: see `write_parts`."""
 
     @property
     def dialect(self) -> Dialect:
@@ -39,7 +42,7 @@ class TableOptions:
         return self.columns.dialect
 
 
-def table_options(settings: Settings) -> TableOptions:
+def table_options(settings: Settings, arrange: Arrange | None = None) -> TableOptions:
     """Return the options of settings that were checked."""
     columns = Columns(
         label=settings.label_column,
@@ -66,6 +69,7 @@ def table_options(settings: Settings) -> TableOptions:
         columns=columns,
         selection=selection,
         folder=snapshots_folder(settings),
+        arrange=arrange,
     )
 
 

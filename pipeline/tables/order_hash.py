@@ -1,4 +1,4 @@
-"""The hash of a row of a table that decides its order: that of its stated split and of all of its values."""
+"""The hash of a row of a table that decides its order: that of its line in a snapshot."""
 
 from collections.abc import Iterable
 
@@ -6,23 +6,19 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from pipeline.records.example import entries_of
-from pipeline.records.frames import data_of
-from pipeline.snapshot.raw_example import RawExample
+from pipeline.snapshot.fingerprint import Hashes, as_hashes
 
 
-def order_hash(split: str, features: bytes) -> int:
-    """Return the hash of a row. It is never 0, which stands for none.
+def line_hashes(lines: Iterable[bytes]) -> Hashes:
+    """Return the hashes of whole lines, which identify the rows."""
+    return as_hashes(list(map(xxhash.xxh3_128_digest, lines)))
 
-    Args:
-        split: The split that the source states, or an empty text. Rows whose stated splits differ would otherwise be
-            numbered as equal ones, by the order of the source.
-        features: The entries of all features in the record.
+
+def order_hashes(hashes: Hashes) -> NDArray[np.uint64]:
+    """Return the hashes that decide the order, from those of the lines. They are never 0, which stands for none.
+
+    The hash of the key alone would put all rows of one key behind each other. Rows whose stated splits differ would be
+    numbered as equal ones, by the order of the source. A line has both the split and all values.
     """
-    return max(xxhash.xxh3_64_intdigest(b"%b\0%b" % (split.encode(), features)), 1)
-
-
-def order_hashes_of(rows: Iterable[RawExample]) -> NDArray[np.uint64]:
-    """Return the hashes of rows of a snapshot, without those of rejected rows, which have no record."""
-    accepted = (row for row in rows if row.content)
-    return np.fromiter((order_hash(row.split, entries_of(data_of(row.content))) for row in accepted), np.uint64)
+    result: NDArray[np.uint64] = np.maximum(hashes.view("<u8")[:, 0], np.uint64(1))
+    return result

@@ -15,7 +15,6 @@ from typing import Any
 
 from pipeline import storage
 from pipeline.config.allowed import require_output
-from pipeline.config.settings import Settings
 from pipeline.errors import SettingsError, SourceError
 from pipeline.snapshot.listing import Listing
 from pipeline.storage import Place, place_of
@@ -25,12 +24,11 @@ from pipeline.system.progress import Advance, Show, progress
 from pipeline.tables import extract
 from pipeline.tables.files import find_files, keys_of, note_on_splits, table_files
 from pipeline.tables.infer import Inference, infer_schema, require_classes
-from pipeline.tables.options import TableOptions, table_options
+from pipeline.tables.options import TableOptions
 from pipeline.tables.pieces import FilePiece, grouped, range_bytes
 from pipeline.tables.schema import Schema
 from pipeline.tables.source import (
     BATCHES_AHEAD,
-    MAX_COMPARED,
     RawBatch,
     TableReader,
     is_divisible,
@@ -38,6 +36,8 @@ from pipeline.tables.source import (
     read_table,
 )
 
+MAX_COMPARED = 20
+"""An error about a missing column compares at most this many files."""
 _log = logging.getLogger(__name__)
 
 
@@ -62,8 +62,8 @@ class TableLister:
     names a column that the table does not have.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._options = table_options(settings)
+    def __init__(self, options: TableOptions) -> None:
+        self._options = options
 
     def list_all(self) -> Place:
         """List a table in this process, and return the file of the snapshot. Memory does not grow with the rows."""

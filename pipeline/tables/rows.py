@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import NamedTuple
 
 import google_crc32c
@@ -12,20 +11,23 @@ import pyarrow.compute as pc
 import xxhash
 from numpy.typing import NDArray
 
+from pipeline.records.byte_arrays import BYTES, heads_of, joined, values
 from pipeline.records.example import example_head
-from pipeline.records.frames import frames
-from pipeline.snapshot.part import Block, block_of, columns_of
-from pipeline.snapshot.raw_example import RawExample, identity, quoted
+from pipeline.records.frames import framed
+from pipeline.snapshot.part import COLUMNS, Block, block_of, hash_texts, split_codes
+from pipeline.snapshot.raw_example import RawExample, quoted
 from pipeline.tables.convert import Converted, Rejection
 from pipeline.tables.encode import MAX_CELLS, encode_columns
-from pipeline.tables.order_hash import order_hash
+from pipeline.tables.order_hash import line_hashes, order_hashes
 from pipeline.tables.row_values import Values, no_values, values_of
 from pipeline.tables.schema import Column, Schema
 from pipeline.tables.source import RawBatch
 from pipeline.tables.stated_splits import splits_of
 
 CACHED_HEADS = 1 << 14
-"""The heads of at most this many lengths of records are cached, and as many labels."""
+"""The heads of at most this many lengths of records are cached."""
+_ESCAPED = r'[^ -~]|["\\]'
+"""Matches a text with characters that JSON in ASCII escapes."""
 
 
 class Rows(NamedTuple):
@@ -70,44 +72,48 @@ def rows_of_batch(batch: Converted, raw: RawBatch, schema: Schema) -> Iterator[R
 
 
 def _accepted(typed: pa.RecordBatch, schema: Schema, split: str) -> Rows:
-    key, label = schema.of_role("key"), schema.label
-    is_class = schema.task == "classification"
-    labels = _texts(typed, label) if is_class else [""] * typed.num_rows
-    columns = _slices(*encode_columns(typed, compared_names(schema)))
-    # A size of 0 is that of a rejected row. All features of another row may be missing.
-    measured = [each or b"\0" for each in columns]
+    key, is_class = schema.of_role("key"), schema.task == "classification"
+    labels = _text_array(typed, schema.label if is_class else None).dictionary_encode()
+    groups = _text_array(typed, schema.of_role("group")).dictionary_encode()
+    splits = _splits(typed, schema, split)
+    compared = encode_columns(typed, compared_names(schema))
+    last = encode_columns(typed, [column.name for column in schema.columns if _is_last(column, schema)])
+    contents = own_groups = _hashes(values(compared))
     if key:
-        keys = _texts(typed, key)
-        # Without a checksum, the key decides the split.
-        crc32cs = np.zeros(len(keys), np.uint32)
-        compared = [b"%b\0%b" % (text.encode(), each) for text, each in zip(keys, columns, strict=True)]
+        keys = _text_array(typed, key)
+        own_groups = _hashes(values(keys.cast(BYTES)))
+        # 0 stands for none.
+        contents = np.maximum(contents ^ own_groups, np.uint64(1))
     else:
-        keys = [
-            xxhash.xxh3_128_hexdigest(b"%b\0%b" % (each, text.encode()))
-            for each, text in zip(columns, labels, strict=True)
-        ]
-        crc32cs = np.array([google_crc32c.value(each) for each in measured], np.uint32)
-        compared = columns
-    last = [column.name for column in schema.columns if _is_last(column, schema)]
-    features = [one + other for one, other in zip(columns, _slices(*encode_columns(typed, last)), strict=True)]
-    example_head_of = lru_cache(CACHED_HEADS)(example_head)
-    records = frames([example_head_of(len(each)) + each for each in features])
-    groups, splits = _texts(typed, schema.of_role("group")), _splits(typed, schema, split)
-    sizes = np.array([len(each) for each in measured], np.int64)
-    quoted_labels = _quoted(labels) if is_class else labels
-    facts = zip(keys, quoted_labels, splits, sizes.tolist(), crc32cs.tolist(), _quoted(groups), strict=True)
-    heads = [
-        identity(quoted(key), label, split, size, crc32c, group, boxes="[]")
-        for key, label, split, size, crc32c, group in facts
-    ]
-    lines = [b'%b,0,""]\n%b' % pair for pair in zip(heads, records, strict=True)]
-    numbers = columns_of(keys=keys, groups=groups, splits=splits, sizes=sizes, crc32cs=crc32cs, are_known=not key)
-    numbers["content"] = _hashes(compared)
-    # The hash of the key alone would put all rows of one key behind each other.
-    numbers["order"] = np.fromiter(map(order_hash, splits, features), np.uint64, len(features))
+        named = joined(compared, b"\0", labels.cast(pa.large_string()).cast(BYTES))
+        keys = pa.array(map(xxhash.xxh3_128_hexdigest, values(named)), pa.large_string())
+    entry_bytes = pc.add(pc.binary_length(compared), pc.binary_length(last))
+    examples = joined(heads_of(entry_bytes, lru_cache(CACHED_HEADS)(example_head)), compared, last)
+    # A size of 0 is that of a rejected row. All features of another row may be missing.
+    sizes = pc.max_element_wise(pc.binary_length(compared), 1)
+    # The form of `identity` and `to_line` in pipeline/snapshot/raw_example.py, without a checksum of the source.
+    joined_lines = joined(
+        *(b"[", _quoted(keys), b",[", _quoted(labels) if is_class else b"", b'],"'),
+        *(pa.array(splits, pa.large_string()).cast(BYTES), b'",', sizes.cast(pa.large_string()).cast(BYTES), b",0,"),
+        *(_quoted(groups), b',[],0,""]\n', *framed(examples)),
+    )
+    lines = values(joined_lines)
     # Unlike the row of an image, the whole line identifies a row.
-    block = Block(keys=keys, labels=labels, identities=lines, lines=lines, columns=numbers)
+    hashes = line_hashes(lines)
+    columns = np.zeros(len(lines), COLUMNS)
+    columns["length"], columns["size"], columns["content"] = pc.binary_length(joined_lines), sizes, contents
+    columns["checksum"] = np.fromiter(map(google_crc32c.value, lines), np.uint32, len(lines))
+    columns["order"] = order_hashes(hashes)
+    columns["group"] = _group_hashes(groups, own_groups)
+    columns["split"], columns["label"] = split_codes(splits), labels.indices
+    block = Block(lines=lines, labels=labels.dictionary.to_pylist(), hashes=hashes, columns=columns)
     return Rows(block, values_of(typed, schema))
+
+
+def _group_hashes(groups: pa.DictionaryArray, own: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return a hash of the group of each row. A row without a group has its own."""
+    texts, codes = groups.dictionary.to_pylist(), groups.indices.to_numpy()
+    return np.where(np.array(list(map(bool, texts)))[codes], hash_texts(texts)[codes], own)
 
 
 def _hashes(contents: Sequence[bytes]) -> NDArray[np.uint64]:
@@ -116,17 +122,18 @@ def _hashes(contents: Sequence[bytes]) -> NDArray[np.uint64]:
     return np.maximum(hashes, np.uint64(1))
 
 
-def _quoted(texts: Sequence[str]) -> list[str]:
-    """Return texts as JSON. Many of them are equal."""
-    return list(map(lru_cache(CACHED_HEADS)(quoted), texts))
-
-
-def _slices(content: bytes, ends: NDArray[np.int64]) -> list[bytes]:
-    return [content[begin:end] for begin, end in pairwise([0, *ends.tolist()])]
+def _quoted(texts: pa.Array) -> pa.Array:
+    """Return texts as JSON in ASCII."""
+    if pa.types.is_dictionary(texts.type):
+        return _quoted(texts.dictionary).take(texts.indices)
+    # Most texts need no escapes.
+    if not pc.any(pc.match_substring_regex(texts, _ESCAPED)).as_py():
+        return joined(b'"', texts.cast(BYTES), b'"')
+    return pa.array([quoted(text).encode() for text in texts.to_pylist()], BYTES)
 
 
 def _rejected(typed: pa.RecordBatch, places: Sequence[str], rejections: Sequence[Rejection], schema: Schema) -> Rows:
-    contents = _slices(*encode_columns(typed, compared_names(schema)))
+    contents = values(encode_columns(typed, compared_names(schema)))
     keys = _texts(typed, schema.of_role("key"))
     rows = [
         rejected_row(key or place, *rejection, content=content)
@@ -158,7 +165,11 @@ def _splits(typed: pa.RecordBatch, schema: Schema, split: str) -> list[str]:
 
 def _texts(batch: pa.RecordBatch, column: Column | None) -> list[str]:
     """Return the values of a column as texts. A missing value is an empty text."""
+    return _text_array(batch, column).to_pylist()  # type: ignore[no-any-return]
+
+
+def _text_array(batch: pa.RecordBatch, column: Column | None) -> pa.Array:
     if column is None:
-        return [""] * batch.num_rows
-    texts = pc.cast(batch.column(column.name), pa.string())  # "true" and "false" of bool
-    return pc.fill_null(texts, "").to_pylist()  # type: ignore[no-any-return]
+        return pa.repeat(pa.scalar("", pa.large_string()), batch.num_rows)
+    texts = pc.cast(batch.column(column.name), pa.large_string())  # "true" and "false" of bool
+    return pc.fill_null(texts, "")

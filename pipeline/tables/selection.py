@@ -4,6 +4,7 @@ The schema of a file decides this, before any row is read.
 """
 
 import csv
+import io
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,9 +28,12 @@ _WILDCARD = re.compile(r"[*?[]")
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """Return the names and patterns of a setting, which commas separate. A name with a comma is quoted, as in CSV."""
-    entries = next(csv.reader([text], skipinitialspace=True), [])
-    return tuple(entry.strip() for entry in entries if entry.strip())
+    """Return the names and patterns of a setting, which commas or line breaks separate.
+
+    A name with a comma is quoted, as in CSV.
+    """
+    lines = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
+    return tuple(entry.strip() for line in lines for entry in line if entry.strip())
 
 
 class _Entries:
@@ -97,14 +101,25 @@ class Selection:
         if left := _unmatched(self.dropped, features):
             self._require_no_role(left, names)
             for others in names_of_others():
-                left = _unmatched(left, others)
-            if left:
+                if not (left := _unmatched(left, others)):
+                    break
+            else:
                 raise no_such_column("drop_columns", left[0], names)
         if (self.columns or self.dropped) and not any(map(self.includes, features)):
             raise SettingsError(
                 "columns and drop_columns leave no column to learn from: select more columns. The columns are "
                 f"{first_of(map(repr, names), MAX_SHOWN)}"
             )
+
+    def require_features(self, read: Iterable[str], unread: Collection[str], place: Any) -> None:
+        """Raise SourceError if a table has no column to learn from among those whose types Tenfold reads."""
+        if not self.must_match or any(name not in self.roles for name in read):
+            return
+        shown = f" of a type that is supported (not {first_of(map(repr, unread), MAX_SHOWN)})" if unread else ""
+        raise SourceError(
+            f"{place} has no column to learn from{shown}: add a column of text, numbers, dates, times, or lists of "
+            "these"
+        )
 
     def no_column(self, name: str, place: Any, other: Any) -> SourceError:
         """Return the error about a column that one file of a table lacks and another one has."""
@@ -158,7 +173,7 @@ class Chooser:
         Raises:
             SettingsError: A setting names no column of the first file, or leaves no column to learn from.
             SourceError: A column has no name, or the name of another one; Tenfold does not read the type of a column
-                that a setting names; or the file has other columns than the first one.
+                that a setting names; no column is left to learn from; or the file has other columns than the first one.
         """
         _require_names(schema.names, place)
         kinds = dict(zip(schema.names, schema.types, strict=True))
@@ -180,6 +195,7 @@ class Chooser:
                 )
             self.left_out = {name: str(kind) for name, kind in unread.items()}
             self.names = [name for name in selected if name not in unread]
+            self._selection.require_features(self.names, unread, place)
         else:
             self._require_same(selected, place)
             for name in self.names:

@@ -60,8 +60,6 @@ _BLOCK = 16 << 20
 Tables of 10,000 columns need large blocks. The cost of a batch is that of its columns if the batch has few rows.
 """
 _CHUNK = 1 << 20
-MAX_COMPARED = 20
-"""An error about a missing column compares at most this many files."""
 _BATCH_BYTES = 16 << 20
 """A batch of a Parquet file takes about this many bytes."""
 _PARQUET_BUFFERS = 64 << 20
@@ -336,8 +334,8 @@ class TableReader:
             yield from read(file, place, piece, choose)
 
     def _names_of_others(self) -> Iterator[Collection[str]]:
-        """Yield the names of the columns of the first files."""
-        return map(self.names_of, islice(self._files.values(), MAX_COMPARED))
+        """Yield the names of the columns of each file. The last one is often the newest, and may have other columns."""
+        return map(self.names_of, reversed(self._files.values()))
 
     def require_rows(self) -> None:
         """Raise SourceError if no piece had a valid row."""

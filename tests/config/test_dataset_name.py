@@ -25,6 +25,8 @@ from tests.published import publish
         ("/data/flowers/{year}/{month}-{day}/{hour}", "flowers"),
         ("/data/day-{date}", "day"),
         ("/data/flowers/list.csv", "flowers"),
+        ("/data/flowers.zip", "flowers"),
+        ("/data/flowers/{date}.tar.gz", "flowers"),
         ("/data/flowers/{date}.Parquet", "flowers"),
         ("gs://bucket-1/photos/flowers", "flowers"),
         ("gs://bucket-1/{date}", "bucket-1"),

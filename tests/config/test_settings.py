@@ -284,7 +284,7 @@ def test_every_location_and_every_user_function_needs_a_permission():
         ({"workspace": "gs:/bucket/w"}, "workspace must be a local path or gs://bucket/prefix, got 'gs:/bucket/w'"),
         ({"publish_uri": "gs//bucket/w"}, "publish_uri must be a local path or gs://bucket/prefix"),
         ({"weights": "gs://bucket/model.keras"}, "weights must be a local path"),
-        ({"source_kind": "tarball"}, "source_kind must be auto, folder"),
+        ({"source_kind": "tarball"}, "source_kind must be auto, containers or folder"),
         ({"group_pattern": "("}, "group_pattern must be a regular expression"),
         ({"group_pattern": "a{99999999999}"}, "group_pattern must be a regular expression"),
         ({"group_pattern": 900 * "("}, "group_pattern must be a regular expression"),

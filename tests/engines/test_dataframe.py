@@ -78,3 +78,28 @@ def test_the_columns_of_a_dataframe_are_selected_as_those_of_a_file(tmp_path: Pa
     refused = of_dataframe(tmp_path / "t.parquet", 3, workspace=str(tmp_path / "w"), **{**values, "columns": "m"})
     assert "the column 'm' of the DataFrame holds map<string, int64" in refused.stderr
     assert "but columns selects it" in refused.stderr
+
+
+SPELLINGS = """
+import json, os, sys
+from pyspark.sql import SparkSession
+from pipeline.engines import SPARK_ON_LOOPBACK
+from pipeline.tables.dataframe import _selected
+from pipeline.tables.selection import Selection
+os.environ["PYSPARK_PYTHON"] = sys.executable
+builder = SparkSession.builder.master("local[1]")
+for name, value in SPARK_ON_LOOPBACK.items():
+    builder = builder.config(name, value)
+frame = builder.getOrCreate().createDataFrame([(1, 2, "y")], ["a", "A", "y"])
+selected, chooser = _selected(frame, Selection(dropped=("a",)))
+print(json.dumps([chooser.names, [list(row) for row in selected.collect()]]))
+"""
+
+
+def test_names_that_differ_only_in_case_are_different_columns():
+    """Spark takes them for one name, as in the result of a join."""
+    done = subprocess.run(
+        [python_of("spark"), "-c", SPELLINGS], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [["A", "y"], [[2, "y"]]]

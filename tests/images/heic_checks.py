@@ -97,7 +97,7 @@ def color_keeps_its_resolution() -> None:
 
 
 def a_shrunk_image_is_not_the_thumbnail_of_its_file() -> None:
-    """A thumbnail that is another picture: the file is made with a white image, whose thumbnail stays."""
+    """Pixels of the thumbnail would be others than those of the image."""
     large = IMAGE.resize((960, 640))
     found = usable(heic(large, thumbnails=[320]), Rules(prepare="resize", prepare_size=64))
     best = usable(heic(large), Rules(prepare="resize", prepare_size=64))

@@ -5,6 +5,7 @@ import json
 import random
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from pipeline.gate.equal_examples import equal_examples
 from pipeline.plan.assign import salted
 from pipeline.plan.merge import MIN_ROWS, merged_lines
 from pipeline.plan.order import ROWS_PER_BIN, Order
-from pipeline.plan.sort import SplitRule
-from pipeline.snapshot.part import COLUMNS, SPLITS, PartLimits, blocks_of, hash_texts, write_parts
+from pipeline.plan.sort import SplitRule, line_order
+from pipeline.snapshot.part import COLUMNS, SPLITS, Arrange, PartLimits, blocks_of, hash_texts, rows_of, write_parts
 from pipeline.snapshot.raw_example import Origin, RawExample, content_of, from_line, to_line
 from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import Snapshot
@@ -39,7 +40,9 @@ def images(count: int, **fields: Any) -> list[RawExample]:
     return [image(f"a/{number:05d}", **fields) for number in range(count)]
 
 
-def snapshot_of(rows: Sequence[RawExample], folder: Path, limits: PartLimits) -> Snapshot:
+def snapshot_of(
+    rows: Sequence[RawExample], folder: Path, limits: PartLimits, arrange: Arrange | None = None
+) -> Snapshot:
     ordered = sorted(rows, key=lambda row: bytes_of(row.key))
     labels = sorted({row.labels[0] for row in rows})
     return Snapshot(
@@ -47,7 +50,7 @@ def snapshot_of(rows: Sequence[RawExample], folder: Path, limits: PartLimits) ->
         origin=Origin(str(folder)),
         kind="images",
         source_kind="folder",
-        parts=list(write_parts(blocks_of(ordered), folder, limits)),
+        parts=list(write_parts(blocks_of(ordered), folder, limits, arrange)),
         started_ns=0,
         fingerprint="f",
         listed=len(rows),
@@ -134,14 +137,48 @@ def test_the_order_does_not_depend_on_the_parts(case: str, part_rows: int, tmp_p
     assert_ordered(rows, rule, PartLimits(part_rows), tmp_path)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_lines_that_a_part_stores_in_order_are_not_copied(case: str, tmp_path: Path):
+    """With another rule, they are."""
+    rows, rule = CASES[case]
+    arrange = partial(line_order, rule=rule)
+    assert_ordered(rows, rule, PartLimits(7), tmp_path, arrange)
+    assert not list(tmp_path.glob("*.lines"))
+    other = SplitRule(99, 0.5)
+    assert_ordered(rows, other, PartLimits(7), tmp_path, arrange)
+    assert len(rows) == 1 or list(tmp_path.glob("*.lines"))
+
+
+def test_rows_keep_their_numbers_whatever_the_order_of_their_lines(tmp_path: Path):
+    rows = images(30)
+    arranged = snapshot_of(rows, tmp_path, PartLimits(10), partial(line_order, rule=RULE))
+    found = [part.row(number).example.key for part in arranged.parts for number in range(part.listed)]
+    assert found == [row.key for row in rows]
+    assert [row.key for row in rows_of(arranged.parts)] != found
+    assert sorted(row.key for row in rows_of(arranged.parts)) == found
+
+
+def test_parts_of_equal_lines_and_other_columns_have_other_names(tmp_path: Path):
+    """The rows came in another order. A part that is in use must not change."""
+    arrange = partial(line_order, rule=RULE)
+    names = set()
+    for rows in (images(10), images(10)[::-1]):
+        [part] = write_parts(blocks_of(rows), tmp_path, PartLimits(10), arrange)
+        names.add(part.rows)
+    assert len(names) == 2
+    assert len({Path(name).read_bytes() for name in names}) == 1
+
+
 def test_the_order_of_many_images(tmp_path: Path):
     """There are several bins of hashes, and pieces of several reads."""
     assert_ordered(images(3 * ROWS_PER_BIN), RULE, PartLimits(1000), tmp_path)
 
 
-def assert_ordered(rows: list[RawExample], rule: SplitRule, limits: PartLimits, tmp_path: Path) -> None:
+def assert_ordered(
+    rows: list[RawExample], rule: SplitRule, limits: PartLimits, tmp_path: Path, arrange: Arrange | None = None
+) -> None:
     expected = slowly_ordered(rows, rule)
-    order = Order(snapshot_of(rows, tmp_path, limits), rule)
+    order = Order(snapshot_of(rows, tmp_path, limits, arrange), rule)
     assert order.examples == {split: len(keys) for split, keys in expected.items()}
     for split, keys in expected.items():
         cuts = sorted(random.Random(0).choices(range(len(keys) + 1), k=5))
@@ -192,13 +229,15 @@ def test_a_piece_is_read_in_steps(tmp_path: Path):
     )["train"]
 
 
+@pytest.mark.parametrize("is_arranged", [False, True])
 @pytest.mark.parametrize("part_rows", [1, 3, 100])
-def test_equal_hashes_are_ordered_by_the_bytes_of_their_lines(tmp_path: Path, part_rows: int):
+def test_equal_hashes_are_ordered_by_the_bytes_of_their_lines(tmp_path: Path, part_rows: int, is_arranged: bool):
     """Among ten billion keys, three pairs have one hash."""
     keys = ["a", "a b", 'a"', "a!", "é", "\udcff", "z", "\n"]
     splits = ["test", "", "", "test", "", "test", "test", ""]
     rows = [image(key, split) for key, split in zip(keys, splits, strict=True)]
-    snapshot = snapshot_of(rows, tmp_path, PartLimits(part_rows))
+    arrange = partial(line_order, rule=SplitRule(0, 0.5)) if is_arranged else None
+    snapshot = snapshot_of(rows, tmp_path, PartLimits(part_rows), arrange)
     for part in snapshot.parts:  # All keys get one hash.
         columns = np.fromfile(str(part.beside(".columns")), COLUMNS)
         columns["order"] = 7

@@ -3,18 +3,29 @@
 import random
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from pipeline.records.frames import data_of, frames
-from pipeline.records.tfrecord import Writer, ends_of, frame, read_records, writer_of
+from pipeline.records.byte_arrays import joined
+from pipeline.records.frames import framed
+from pipeline.records.tfrecord import Writer, data_of, ends_of, frame, read_records, writer_of
 
 DATA = [random.Random(number).randbytes(number % 700) for number in range(1, 1500)]
 
 
+def frames(contents: list[bytes]) -> list[bytes]:
+    return joined(*framed(pa.array(contents, pa.large_binary()))).to_pylist()
+
+
 def test_records_are_those_of_frame():
     assert frames(DATA) == list(map(frame, DATA))
+    assert frames([b"abc"] * 3) == [frame(b"abc")] * 3
     assert frames([]) == []
     assert list(map(data_of, frames(DATA))) == DATA
+
+
+def test_a_slice_has_the_records_of_the_slice():
+    assert joined(*framed(pa.array(DATA, pa.large_binary())[3:70])).to_pylist() == list(map(frame, DATA[3:70]))
 
 
 @pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz"])

@@ -4,7 +4,7 @@ import hashlib
 import random
 from itertools import pairwise
 
-from pipeline.snapshot.fingerprint import Fingerprint
+from pipeline.snapshot.fingerprint import Fingerprint, hashes_of
 
 ROWS = [b"row %d" % number for number in range(100)]
 
@@ -12,7 +12,7 @@ ROWS = [b"row %d" % number for number in range(100)]
 def of(rows: list[bytes]) -> Fingerprint:
     fingerprint = Fingerprint()
     for start in range(0, len(rows), 30):
-        fingerprint.add(rows[start : start + 30])
+        fingerprint.add(hashes_of(rows[start : start + 30]))
     return fingerprint
 
 

@@ -21,7 +21,7 @@ ODD = ("plain", 'a "quoted" one', "back\\slash", 'both\\"', '",["x"],', "two\nli
 
 def row(key: str, label: str | None, content: bytes = b"", rejection: tuple[str, ...] = ()) -> RawExample:
     labels = [] if label is None else [label]
-    return RawExample(key, labels, "", 3, 4, "", [], 5, "", rejection, content)
+    return RawExample(key, labels, "", 3, 4, "", [], 5, "", rejection, content=content)
 
 
 def line_of(image: RawExample) -> bytes:
@@ -65,3 +65,10 @@ def test_random_bytes_may_follow_a_line(seed: int):
     generator = random.Random(seed)
     rows = [row(str(number), "x", generator.randbytes(generator.randrange(50))) for number in range(200)]
     assert [each for several in from_lines(map(line_of, rows)) for each in several] == rows
+
+
+def test_an_image_that_is_a_part_of_a_file_has_its_place():
+    placed = row("a.jpg", "x")._replace(extent=("dir/\udc80.tar", 512, False))
+    assert from_line(line_of(placed)).extent == ["dir/\udc80.tar", 512, False]
+    assert json.loads(group_of_line(line_of(placed))) == ""
+    assert content_of(placed) == content_of(row("a.jpg", "x"))

@@ -1,15 +1,22 @@
 """A small example of each kind of source, with the layout of the real source."""
 
+import io
+import tarfile
+import tempfile
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 from scipy.io import savemat
 
+from pipeline.sources import SourceOptions
 from tests.conftest import jpeg
 
 Annotated = tuple[int, int, int, int, int, str]
 """bbox_x1, bbox_y1, bbox_x2, bbox_y2, class, fname"""
+_COPIES = tempfile.TemporaryDirectory(prefix="tenfold-test-")
+"""It is removed at the end of the process."""
 CARS = ("AM General Hummer SUV 2000", "Ram C/V Cargo Van Minivan 2012")
 
 
@@ -67,7 +74,28 @@ def imagenet(root: Path) -> Path:
     return root
 
 
+def containers(root: Path) -> Path:
+    """Write a zip file with folders of splits, a tar file with labels beside its images, and another file."""
+    with zipfile.ZipFile(root / "a.zip", "w") as archive:
+        for number, name in enumerate(["train/cats/b.jpg", "train/cats-2/a.jpg", "train/ä/c.png", "val/cats/d.jpg"]):
+            archive.writestr(name, jpeg(number))
+        archive.writestr("train/notes.txt", "")
+    with tarfile.open(root / "b.tar", "w") as archive_of_labels:
+        for name, content in (("train/dogs/0.jpg", jpeg(5)), ("train/dogs/0.cls", b"dogs"), ("train/dogs/1.jpg", b"")):
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive_of_labels.addfile(info, io.BytesIO(content))
+    (root / "notes.txt").write_text("")
+    return root
+
+
+def options_of(kind: str = "auto") -> SourceOptions:
+    """Return options with an empty folder for the indexes of containers."""
+    return SourceOptions(kind=kind, copies=tempfile.mkdtemp(dir=_COPIES.name))
+
+
 EXAMPLES: dict[str, Callable[[Path], Path]] = {
+    "containers": containers,
     "folder": folder,
     "imagenet": imagenet,
     "listing": listing,

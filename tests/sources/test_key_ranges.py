@@ -25,7 +25,7 @@ from pipeline.sources.key_range import (
 )
 from pipeline.storage import Place, place_of
 from standins.fake_gcs import FakeGcs
-from tests.sources.examples import EXAMPLES, imagenet, listing, write_images
+from tests.sources.examples import EXAMPLES, containers, imagenet, listing, options_of, write_images
 from tests.sources.examples import folder as folder_with_splits
 from tests.sources.test_contract import own_kind  # noqa: F401 - a fixture
 
@@ -109,6 +109,7 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
     "csv list": csv_list,
     "json list": json_list,
     "parquet list": parquet_list,
+    "containers": containers,
 }
 
 
@@ -119,7 +120,7 @@ def only_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def source_at(place: object, kind: str = "auto") -> tuple[Place, SourceOptions]:
-    return place_of(str(place)), SourceOptions(kind=kind)
+    return place_of(str(place)), options_of(kind)
 
 
 def without_classes(items: Sequence[Found]) -> list[Found]:
@@ -197,7 +198,8 @@ def test_the_ranges_of_a_bucket(kind: str, prefix: str, tmp_path: Path, gcs: Fak
 
 def test_a_range_reads_only_its_folders(tmp_path: Path, scanned: list[str]):
     write_images(tmp_path, "a/1/x.jpg", "b/1/x.jpg", "b/2/x.jpg", "b/3/x.jpg", "c/1/x.jpg")
-    found = list(images_of(*source_at(tmp_path), KeyRange("b/2/", "b/3/")))
+    # To detect the kind, some names of other folders are looked at, too.
+    found = list(images_of(*source_at(tmp_path, "folder"), KeyRange("b/2/", "b/3/")))
     assert [item.key for item in found if isinstance(item, Listed)] == ["b/2/x.jpg"]
     below = {str(Path(folder).relative_to(tmp_path)) for folder in scanned if Path(folder).is_relative_to(tmp_path)}
     assert below == {".", "b", "b/2"}

@@ -202,7 +202,8 @@ def test_a_date_may_have_no_usable_test_image(
     assert load(damaged).judged_split == "validation"
     assert verify(damaged) == {"ok": True, "records": 16, "problems": []}
     assert re.search(
-        "no usable test image .* 1 of 17 images .* So validation images judge a training on 2026-11-27 alone",
+        "no usable test image .* 1 of 17 images .* So a training on 2026-11-27 alone is judged on validation images. "
+        "`retrain` needs a window with usable test images of other dates",
         caplog.text,
     )
     with pytest.raises(DatasetError, match=r"no usable test images in 1 partition of .*: all were rejected"):

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -82,6 +83,7 @@ def dataset_of(settings: Settings) -> Dataset:
 def test_names_are_separated_by_commas_and_may_be_quoted():
     assert names_in('a, geo.*,"income, net" ,,b') == ("a", "geo.*", "income, net", "b")
     assert names_in("") == ()
+    assert names_in('a,\nb\r\n\n"income, net",\n') == ("a", "b", "income, net")
 
 
 @pytest.mark.parametrize(
@@ -274,6 +276,17 @@ def test_files_may_differ_in_columns_that_are_not_selected(
         list_all(settings(tmp_path / "t", columns="a,new"))
 
 
+def test_a_column_that_only_one_of_many_files_has_can_be_left_out(settings: Callable[..., Settings], tmp_path: Path):
+    """The error about the column advises that. In the 24th file, it was called no column of the table."""
+    for number in range(30):
+        write_table(tmp_path / f"t/{number:02d}.csv", {**made(4), **({"note": ["x"] * 4} if number == 23 else {})})
+    with pytest.raises(SourceError, match=r"23.csv has a column 'note', .* with drop_columns"):
+        list_all(settings(tmp_path / "t"))
+    assert names_of(settings(tmp_path / "t", drop_columns="note")) == ["a", "b", "b.1", "key", "y"]
+    with pytest.raises(SettingsError, match=r"drop_columns has 'notes', but the table has no such column"):
+        list_all(settings(tmp_path / "t", drop_columns="note,notes"))
+
+
 def test_a_model_gets_its_own_columns_of_a_table_with_others(tmp_path: Path):
     table = pa.table({"extra": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())), "geo": [{"lat": 1, "lon": 2}]})
     parquet.write_table(table, tmp_path / "t.parquet")
@@ -345,6 +358,24 @@ def test_a_type_that_is_not_supported_is_refused_by_the_schema_alone(
         list_all(settings(tmp_path / "t.parquet", **values))
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow", ".jsonl", ".tfrecord"])
+def test_a_table_without_a_column_to_learn_from_is_refused(
+    suffix: str, settings: Callable[..., Settings], tmp_path: Path
+):
+    """A table whose other columns were left out became a dataset without any feature."""
+    columns = {name: made()[name] for name in ("key", "y")}
+    table = pa.table(columns)
+    if suffix in (".parquet", ".arrow"):
+        maps = pa.array([[("k", 1)]] * ROWS, pa.map_(pa.string(), pa.int64()))
+        table = table.append_column("m", maps)
+    place = write_table(tmp_path / f"t{suffix}", table)
+    why = r" of a type that is supported \(not 'm'\)" if "m" in table.column_names else ""
+    with pytest.raises(
+        SourceError, match=rf"t{re.escape(suffix)} has no column to learn from{why}: add a column of text"
+    ):
+        list_all(settings(place, key_column="key"))
+
+
 def test_a_column_that_is_left_out_is_not_read(settings: Callable[..., Settings], tmp_path: Path):
     """A map of 2 GB in a file of 4 kB took 4 GB of memory before its type was refused."""
     table = with_other_types()
@@ -403,15 +434,24 @@ def test_values_that_cannot_be_stored_are_left_out_by_a_setting(settings: Callab
     assert names_of(settings(tmp_path / "t.tfrecord", drop_columns="image")) == ["a", "y"]
 
 
+@pytest.mark.parametrize("block", [100, 1 << 20], ids=["other block", "same block"])
 def test_types_of_json_lines_may_differ_in_a_column_that_is_not_read(
-    settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    block: int, settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("pipeline.tables.json_lines._BLOCK", 100)
-    lines = ['{"a": 1, "b": 1, "y": "n"}\n'] * 20 + ['{"a": 1, "b": "x", "y": "y"}\n'] * 20
-    (tmp_path / "t.jsonl").write_text("".join(lines))
+    monkeypatch.setattr("pipeline.tables.json_lines._BLOCK", block)
+    values = [1, 1, "x", [2], {"q": 1}, {"q": "x"}, None]
+    rows = [
+        {"a": each / 8, "b": values[each // 8], "g": {"b": values[each // 8]}, "y": "ny"[each % 2]}
+        for each in range(56)
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(SourceError, match=r"cannot be read as a table"):
         list_all(settings(tmp_path / "t.jsonl"))
-    assert names_of(settings(tmp_path / "t.jsonl", drop_columns="b")) == ["a", "y"]
+    with pytest.raises(SourceError, match=r"cannot be read as a table"):
+        list_all(settings(tmp_path / "t.jsonl", drop_columns="g.b*"))
+    for selected in ({"drop_columns": "b*,g.b*"}, {"columns": "a"}):
+        snapshot = load_snapshot(list_all(settings(tmp_path / "t.jsonl", **selected)))
+        assert ([column["name"] for column in snapshot.table["columns"]], snapshot.listed) == (["a", "y"], 56)
 
 
 # Structs.

@@ -26,7 +26,7 @@ class ImageKind(ExampleKind):
     """Images. Their records describe themselves."""
 
     noun = "image"
-    source = "the folder of raw images, or to a list of images"
+    source = "the folder of raw images, to a list of images, or to a file that holds images"
     source_file = "list"
     is_model_checked = True
     has_pictures = True

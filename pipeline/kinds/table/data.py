@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pipeline.plan.order import Order
     from pipeline.snapshot.snapshot import Snapshot
 
-ENCODING = 3
+ENCODING = 4
 """Increase this if the same rows would give other shards or facts. All tables then get new versions."""
 COLUMN_FACTS = ("name", "type", "is_list", "role")
 """What decides the records. A column may have no value in any row, so the rows alone do not show it."""
@@ -43,9 +43,9 @@ class RowKind(ExampleKind):
     @property
     def lister(self) -> ListerClass:
         """Ranges of files."""
-        from pipeline.tables.row_ranges import TableLister  # Imports PyArrow. Only `extract` needs it.
+        from pipeline.kinds.table.lister import table_lister  # Imports PyArrow. Only `extract` needs it.
 
-        return TableLister
+        return table_lister
 
     def check_of(self, dataset: Dataset) -> "Check":
         """Return a check of the types, and of the label."""

@@ -3,10 +3,9 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
 from typing import Any
 
-from pipeline.dataset.content_hashes import NO_GROUP, example_hashes
+from pipeline.dataset.content_hashes import example_hashes, hashes_without_groups
 from pipeline.gate.statistics import Statistics
 from pipeline.images.rejection import Rejection
 from pipeline.plan.examples import Sums
@@ -27,9 +26,11 @@ class TableSums(Sums):
         self._examples = 0
         self._classes: Counter[bytes] = Counter()
 
-    def add(self, labels: Iterable[bytes], groups: Iterable[bytes], records: Sequence[bytes]) -> None:
-        """Count rows that were written, by their labels and groups as JSON."""
-        self.hashes += b"".join(map(example_hashes, records, groups))
+    def add(self, labels: Iterable[bytes], groups: Iterable[bytes] | None, records: Sequence[bytes]) -> None:
+        """Count rows that were written, by their labels and groups as JSON. None if no column states groups."""
+        self.hashes += (
+            hashes_without_groups(records) if groups is None else b"".join(map(example_hashes, records, groups))
+        )
         self._examples += len(records)
         self._classes.update(labels)
 
@@ -66,12 +67,11 @@ class RowExamples:
             accepted = [line for line, content in zip(lines, contents, strict=True) if content]
             written = [content for content in contents if content]
             records.write_framed(written)
-            groups = map(group_of_line, accepted) if self._has_groups else repeat(NO_GROUP)
+            groups = map(group_of_line, accepted) if self._has_groups else None
             sums.add(map(only_label, accepted), groups, written)
-            for line, content in zip(lines, contents, strict=True):
-                if not content:
-                    reason, advice, place = from_line(line).rejection
-                    sums.reject(place, Rejection(reason, advice))
+            for line in [line for line, content in zip(lines, contents, strict=True) if not content]:
+                reason, advice, place = from_line(line).rejection
+                sums.reject(place, Rejection(reason, advice))
             advance(len(lines))
 
 

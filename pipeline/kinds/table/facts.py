@@ -19,11 +19,11 @@ from pipeline.kinds.table.quantiles import MAX_CODED, MAX_SAMPLE, RowSample
 from pipeline.kinds.table.split_values import split_column, split_facts
 from pipeline.plan.order import Order
 from pipeline.records.example import decode
-from pipeline.records.frames import data_of
+from pipeline.records.tfrecord import data_of
 from pipeline.snapshot.part import TRAIN
 from pipeline.snapshot.raw_example import RawExample
 from pipeline.system.wording import shortened
-from pipeline.tables.order_hash import order_hashes_of
+from pipeline.tables.order_hash import line_hashes, order_hashes
 from pipeline.tables.row_values import base_of, load_values, number_columns, text_columns
 from pipeline.tables.schema import Column, Schema
 from pipeline.tables.sums import ExactSums
@@ -41,7 +41,8 @@ def table_facts(schema: Schema, order: Order) -> dict[str, Any]:
     """Return the field `table` of `dataset.json`: the schema, and how to prepare each column."""
     numbers = {column.name: _Numbers(column) for column in number_columns(schema)}
     texts: dict[str, Counter[str]] = {column.name: Counter() for column in text_columns(schema)}
-    sample = RowSample(order_hashes_of(order.first_rows(TRAIN, MAX_SAMPLE)), len(numbers))
+    sampled = order_hashes(line_hashes(order.first_lines(TRAIN, MAX_SAMPLE)))
+    sample = RowSample(sampled, len(numbers))
     for number, part in enumerate(order.parts):
         is_training, values = order.is_training(number), load_values(part, schema)
         sample.add(part.columns()["order"], values.numbers)

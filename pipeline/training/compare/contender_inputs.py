@@ -108,6 +108,8 @@ def why_not(name: str, comparison: Comparison) -> str:
     dataset = load(Path(comparison.datasets[contender.prepare]))
     if contender.reads_files and dataset.records.multi_label:
         return "the images have several labels, and this comparison reads raw files with one label only"
+    if contender.reads_files and dataset.source.get("kind") == "containers":
+        return "the images are in containers, so there are no raw files"
     if contender.reads_files and settings.crop_to_box:
         return "crop_to_box is set, and raw files are not cropped to a box"
     needed, usable = cached_bytes(dataset, batch_options(settings), splits=("train",)), usable_memory()

@@ -15,7 +15,7 @@ from pipeline.plan.examples import Examples
 from pipeline.plan.range_plan import RangePlan
 from pipeline.records.example import decode, encode
 from pipeline.records.format import RecordFormat
-from pipeline.records.frames import frames
+from pipeline.records.tfrecord import frame
 from pipeline.snapshot.listing import Listing, write_snapshot
 from pipeline.snapshot.part import PART_LIMITS, blocks_of, write_parts
 from pipeline.snapshot.raw_example import Origin, RawExample
@@ -62,7 +62,7 @@ class Lister:
 def row_of(numbered: tuple[int, str]) -> RawExample:
     number, line = numbered
     label, _, text = line.partition("\t")
-    [record] = frames([encode({"label": label.encode(), "text": text.encode()})])
+    record = frame(encode({"label": label.encode(), "text": text.encode()}))
     return RawExample(f"line {number:06d}", [label], "", len(record), None, "", [], 0, content=record)
 
 

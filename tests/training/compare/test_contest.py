@@ -1,6 +1,7 @@
 """A comparison of inputs keeps decoded images once, and names a record that cannot be read."""
 
 import gc
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from pipeline.config.settings import settings_from
-from pipeline.dataset.manifest import load
+from pipeline.dataset.manifest import checksum, load
 from pipeline.errors import DatasetError
 from pipeline.input import training_batches
 from pipeline.training.compare import contender_inputs
@@ -58,3 +59,17 @@ def test_a_measurement_keeps_decoded_images_once(published: Path, tmp_path: Path
     finally:
         gc.enable()
     assert kept == [0, 0, 0]
+
+
+def test_raw_files_are_left_out_if_the_images_are_in_containers(published: Path, tmp_path: Path):
+    copy = tmp_path / "copy"
+    shutil.copytree(published, copy)
+    content = json.loads((copy / "dataset.json").read_bytes())
+    del content["checksum"]
+    content["source"]["kind"] = "containers"
+    (copy / "dataset.json").write_text(json.dumps({**content, "checksum": checksum(content)}))
+    settings = settings_from({"image_size": 32, "batch_size": 8})
+    compared = Comparison(settings.model_dump(), ComparisonOptions(), {"keep": str(copy)}, "/source", {}, 0.0)
+    reason = "the images are in containers, so there are no raw files"
+    assert contender_inputs.why_not("files", compared) == contender_inputs.why_not("files_parallel", compared) == reason
+    assert contender_inputs.why_not("shards", compared) == ""

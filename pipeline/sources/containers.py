@@ -1,0 +1,150 @@
+"""A zip, tar, Parquet or TFRecord file that holds images, or a folder of such files without images beside them.
+
+The formats are the modules of `pipeline/kinds/images/containers`. The key of an image is its name within the container,
+if no other image of the source has this name. Otherwise, it is the key of the container and the number of the image in
+it. So the same images have the same keys as in a folder.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pipeline import storage
+from pipeline.config.allowed import may_read
+from pipeline.errors import BadInput, SourceError
+from pipeline.sources import Found, Listed, Skipped, SourceOptions, measure
+from pipeline.sources.compression import UNPACK_ERRORS
+from pipeline.sources.container_formats import format_of, name_of
+from pipeline.sources.folder import HIDDEN, NOT_BY_NAME, walk, why_no_image
+from pipeline.sources.key_range import EVERYTHING, KeyRange
+from pipeline.sources.suffixes import suffix_of
+from pipeline.storage import Place
+
+if TYPE_CHECKING:
+    from pipeline.sources.container_index import Container, Index
+
+MAX_NAMES = 1000
+"""At most this many names of a folder decide whether it holds containers."""
+MAX_LEVELS = 4
+"""They are searched this many folders deep."""
+NO_CONTAINER = "not a container by its name"
+
+
+class FirstFormat(NamedTuple):
+    """The format of the first container of a source; an empty name if it has none."""
+
+    name: str
+    holds_images: bool
+
+
+def recognizes(place: Place) -> bool:
+    """Whether `place` is a container with images, or a folder of containers without an image beside them."""
+    return first_format(place).holds_images
+
+
+def first_format(place: Place) -> FirstFormat:
+    """Return the format of a container, or of the first container of a folder without images beside it."""
+    if format_of(place.name) and place.is_file():
+        return _format_of_file(place)
+    nothing = FirstFormat("", holds_images=False)
+    if isinstance(place, Path) and not place.is_dir():
+        return nothing
+    first = ""
+    for name in islice(_names_below(place), MAX_NAMES):
+        if why_no_image(name) == "" and suffix_of(name):
+            return nothing
+        if format_of(name.rpartition("/")[2]) and why_no_image(name) != HIDDEN:
+            first = min(first or name, name)
+    return _format_of_file(place / first) if first else nothing
+
+
+def _format_of_file(place: Place) -> FirstFormat:
+    form = format_of(place.name)
+    assert form is not None
+    holds_images = False
+    if may_read(place):
+        with suppress(BadInput, ValueError, *UNPACK_ERRORS), storage.open_ranges(place) as file:
+            holds_images = form.holds_images(file)
+    return FirstFormat(name_of(form), holds_images)
+
+
+def list_images(place: Place, options: SourceOptions) -> Iterator[Found]:
+    """Yield the images of all containers, ordered by the bytes of their keys."""
+    return list_range(place, options, EVERYTHING)
+
+
+def list_range(place: Place, options: SourceOptions, keys: KeyRange) -> Iterator[Found]:
+    """Yield the images whose keys are in a range. A container is read only if it was not indexed before."""
+    with _opened(place, options) as index:
+        yield from index.items(keys)
+
+
+def boundaries(place: Place, options: SourceOptions, most: int, min_images: int) -> Sequence[str]:
+    """Return keys that divide the images into ranges of about equal size."""
+    with _opened(place, options) as index:
+        return index.boundaries(most, min_images)
+
+
+def layout(place: Place, options: SourceOptions) -> str:
+    """Return the number of containers, and their size and newest generation."""
+    containers, _ = _containers(place)
+    size, generation = sum(each.size for each in containers), max(each.generation for each in containers)
+    return f"{len(containers)} files of {size} bytes, generation {generation}"
+
+
+def _opened(place: Place, options: SourceOptions) -> "AbstractContextManager[Index]":
+    # Other kinds of sources do not need Arrow.
+    from pipeline.sources.container_index import open_index
+
+    containers, others = _containers(place)
+    return open_index(containers, others, options)
+
+
+def _containers(place: Place) -> "tuple[list[Container], list[Skipped]]":
+    """Return the containers of a source, ordered by their keys, and the other files.
+
+    Raises:
+        SourceError: There is none.
+    """
+    from pipeline.sources.container_index import Container
+
+    is_file = place.is_file()
+    containers: list[Container] = []
+    others: list[Skipped] = []
+    for item in [Listed(place.name, (), "", *measure(place))] if is_file else walk(place):
+        key, file = item.key, place if is_file else place / item.key
+        form = format_of(file.name) if why_no_image(key) != HIDDEN else None
+        if form and isinstance(item, Skipped) and item.reason == NOT_BY_NAME:  # The name has no suffix.
+            item = Listed(key, (), "", *measure(file))
+        if isinstance(item, Skipped):
+            others.append(item)
+        elif form is None:
+            others.append(Skipped(key, why_no_image(key) or NO_CONTAINER))
+        else:
+            containers.append(Container(key, file, item.size, item.generation, form))
+    if not containers:
+        raise SourceError(f"source_uri {place} has no file whose name is that of a container")
+    return containers, others
+
+
+def _names_below(folder: Place, prefix: str = "", levels: int = MAX_LEVELS) -> Iterator[str]:
+    """Yield the paths of some files in a folder and in folders in it. Errors are ignored: `walk` reports them."""
+    if not isinstance(folder, Path):
+        yield from (each.key for each in storage.objects(folder))
+        return
+    some: list[os.DirEntry[str]] = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        some += islice(entries, MAX_NAMES)
+    folders = []
+    for entry in some:
+        with suppress(OSError):
+            if entry.is_dir():
+                folders.append(entry.name)
+            else:
+                yield prefix + entry.name
+    for name in folders if levels > 1 else ():
+        if may_read(folder / name):
+            yield from _names_below(folder / name, f"{prefix}{name}/", levels - 1)

@@ -1,0 +1,224 @@
+"""The same images give the same dataset, whatever holds them: a folder, or containers of any format."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config.settings import settings_from
+from pipeline.dataset.manifest import load
+from pipeline.dataset.verify import verify
+from pipeline.errors import SourceError
+from pipeline.stages.build import build
+from pipeline.storage import place_of
+from pipeline.storage.gcs import Gcs
+from standins.fake_gcs import FakeGcs
+from tests.conftest import jpeg
+from tests.kinds.containers.examples import FORMS, drawn, folder, photographs, write_tar, write_zip
+
+
+def built(source: object, workspace: object, **settings: Any) -> dict[str, Any]:
+    return build(
+        settings_from({"source_uri": str(source), "workspace": str(workspace), "dataset_name": "x", **settings})
+    )
+
+
+def content_of(result: dict[str, Any]) -> dict[str, bytes]:
+    """Return the bytes of the shards, and of the lists of rejected and equal images."""
+    place = place_of(result["dataset"])
+    shards = [shard.name for split in load(place).splits.values() for shard in split.shards]
+    return {name: (place / name).read_bytes() for name in [*shards, "rejected.jsonl", "duplicates.jsonl"]}
+
+
+@pytest.fixture
+def expected(tmp_path: Path) -> dict[str, Any]:
+    """The dataset of the folder of the images."""
+    result = built(folder(tmp_path / "folder", drawn()), tmp_path / "expected")
+    assert (result["rejected"], sum(result["examples"].values())) == (1, 25)
+    return result
+
+
+def place(form: str, root: Path) -> Path:
+    root.mkdir()
+    return FORMS[form](root, drawn())
+
+
+def assert_equal(result: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert result["version"] == expected["version"]
+    assert content_of(result) == content_of(expected)
+    assert verify(place_of(result["dataset"])) == {"ok": True, "records": 25, "problems": []}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_gives_the_dataset_of_the_folder(form: str, expected: dict[str, Any], tmp_path: Path):
+    source = place(form, tmp_path / "source")
+    result = built(source, tmp_path / "w")
+    assert_equal(result, expected)
+    assert load(place_of(result["dataset"])).source["kind"] == "containers"
+    assert built(source, tmp_path / "w") == {**result, "already_complete": True}
+
+
+class Fetched:
+    """Counts the bytes that are requested of the objects of the source."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bytes: Counter[str] = Counter()
+        read_range, read = Gcs.read_range, Gcs.read
+
+        def counted_range(gcs: Gcs, path: Any, *args: Any) -> bytes:
+            content = read_range(gcs, path, *args)
+            self.bytes[path.key.split("/")[0]] += len(content)
+            return content
+
+        def counted(gcs: Gcs, path: Any, *args: Any) -> bytes:
+            content = read(gcs, path, *args)
+            self.bytes[path.key.split("/")[0]] += len(content)
+            return content
+
+        monkeypatch.setattr(Gcs, "read_range", counted_range)
+        monkeypatch.setattr(Gcs, "read", counted)
+
+
+PROBED = 6 * 65_536
+"""A build asks a few times what a container holds, and reads its first or last bytes for it, however large it is."""
+
+
+@pytest.mark.parametrize("workspace", ["disk", "bucket"])
+@pytest.mark.parametrize("form", ["zip", "tar.gz", "tar, with .cls", "parquet of the hub", "tfrecord"])
+def test_a_bucket_gives_the_dataset_of_the_folder(
+    form: str, workspace: str, tmp_path: Path, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+):
+    expected = built(folder(tmp_path / "folder", photographs(32)), tmp_path / "expected")
+    (tmp_path / "source").mkdir()
+    local = FORMS[form](tmp_path / "source", photographs(32))
+    gcs.put_folder("bucket", "raw/", tmp_path / "source")
+    source = "gs://bucket/raw" if local.is_dir() else f"gs://bucket/raw/{local.name}"
+    work = str(tmp_path / "w") if workspace == "disk" else "gs://bucket/work"
+    fetched = Fetched(monkeypatch)
+    result = built(source, work)
+    assert result["version"] == expected["version"]
+    assert content_of(result) == content_of(expected)
+    size = sum(path.stat().st_size for path in (tmp_path / "source").rglob("*") if path.is_file())
+    # Once to list it. Then, images are read from the workspace, unless the bucket holds them as they are.
+    times = 2 if workspace == "bucket" and form in ("zip", "tar, with .cls", "tfrecord") else 1
+    assert size <= fetched.bytes["raw"] <= 1.2 * size * times + PROBED
+    before = fetched.bytes["raw"]
+    built(source, work, num_shards=3)
+    # Nothing is listed again, apart from the schema of a Parquet file or the first record.
+    assert fetched.bytes["raw"] - before <= 1.2 * size * (times - 1) + PROBED
+
+
+@pytest.mark.parametrize("form", ["zip", "tar.gz", "parquet of the hub"])
+def test_ranges_and_parts_give_the_same_dataset(
+    form: str, expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TENFOLD_RANGE_IMAGES", "5")
+    assert_equal(built(place(form, tmp_path / "source"), tmp_path / "w"), expected)
+    assert len(list((tmp_path / "w").rglob("*.listing"))) > 2
+
+
+@pytest.mark.parametrize("form", ["zip", "zip, compressed", "tar.gz", "parquet of the hub"])
+def test_a_build_that_was_killed_continues(form: str, expected: dict[str, Any], tmp_path: Path):
+    source = place(form, tmp_path / "source")
+    code = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from pipeline import storage\n"
+        "from pipeline.sources import container_index\n"
+        "write_json, left = storage.write_json, int(sys.argv[3])\n"
+        "def killed(place, *args, **options):\n"
+        "    global left\n"
+        "    left -= 'containers' in str(place)\n"
+        "    if left < 0: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    write_json(place, *args, **options)\n"
+        "storage.write_json = killed\n"
+        "from tests.kinds.containers.test_builds import built\n"
+        "built(sys.argv[1], sys.argv[2])\n"
+    )
+    for writes in range(2):
+        done = subprocess.run([sys.executable, "-c", code, source, tmp_path / "w", str(writes)], check=False)
+        assert done.returncode == -signal.SIGKILL
+    assert_equal(built(source, tmp_path / "w"), expected)
+    assert not list((tmp_path / "w" / "raw").rglob("*.tmp"))
+
+
+def test_an_index_whose_copies_were_removed_is_made_again(expected: dict[str, Any], tmp_path: Path):
+    source = place("zip, compressed", tmp_path / "source")
+    built(source, tmp_path / "w", num_shards=3)
+    for path in (tmp_path / "w" / "raw").rglob("*.images"):
+        path.unlink()
+    assert_equal(built(source, tmp_path / "w"), expected)
+
+
+def changed_before_writing(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+    from pipeline.stages import build as module
+
+    write = module.write_shards
+
+    def change_then_write(*args: Any) -> Any:
+        change()
+        return write(*args)
+
+    monkeypatch.setattr(module, "write_shards", change_then_write)
+
+
+def test_a_container_that_changed_after_its_listing_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    source = place("zip", tmp_path / "source")
+    other = {key: jpeg(5000 + number) for number, key in enumerate(drawn())}
+    changed_before_writing(monkeypatch, lambda: write_zip(source, other))
+    with pytest.raises(SourceError, match=r"flowers\.zip changed or vanished after it was listed: run again"):
+        built(source, tmp_path / "w")
+    assert not list((tmp_path / "w").rglob("dataset.json"))
+    monkeypatch.undo()
+    assert built(source, tmp_path / "w")["rejected"] == 0  # The next run sees the new images.
+
+
+def test_an_object_that_was_replaced_after_its_listing_stops_the_run(
+    tmp_path: Path, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+):
+    content = write_tar(tmp_path / "flowers.tar", drawn()).read_bytes()
+    gcs.put("bucket", "raw/flowers.tar", content)
+    # The same bytes: only the generation tells that it is another object.
+    changed_before_writing(monkeypatch, lambda: gcs.put("bucket", "raw/flowers.tar", content))
+    with pytest.raises(SourceError, match=r"flowers\.tar changed or vanished after it was listed"):
+        built("gs://bucket/raw/flowers.tar", "gs://bucket/work")
+
+
+def test_a_damaged_copy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def damage() -> None:
+        [copies] = (tmp_path / "w" / "raw").rglob("*.images")
+        copies.write_bytes(bytes(copies.stat().st_size))
+
+    changed_before_writing(monkeypatch, damage)
+    with pytest.raises(SourceError, match=r"\.images is missing or damaged: remove it, and run `extract` again"):
+        built(place("tar.gz", tmp_path / "source"), tmp_path / "w")
+
+
+@pytest.mark.parametrize("form", ["zip", "parquet of the hub"])
+def test_images_that_are_too_large_are_rejected_unread(form: str, tmp_path: Path):
+    root = tmp_path / "source"
+    root.mkdir()
+    large = {"cats/large.jpg": drawn()["cats/000.jpg"] + bytes(50_000)}
+    result = built(FORMS[form](root, drawn() | large), tmp_path / "w", max_file_megabytes=0.04)
+    [rejected] = [
+        each
+        for each in map(json.loads, (place_of(result["dataset"]) / "rejected.jsonl").read_text().splitlines())
+        if "large" in each["path"]
+    ]
+    assert "more than 0.04 MB" in rejected["reason"]
+
+
+def test_a_container_outside_of_the_allowed_sources_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    source = place("zip files", tmp_path / "source")
+    elsewhere = write_zip(tmp_path / "secret.zip", {"secret/a.jpg": b"secret"})
+    (source / "c.zip").symlink_to(elsewhere)
+    monkeypatch.setenv("TENFOLD_ALLOWED_SOURCES", str(source))
+    result = built(source, tmp_path / "w")
+    assert "secret" not in load(place_of(result["dataset"])).labels
+    assert os.path.lexists(source / "c.zip")
