@@ -73,6 +73,7 @@ def facts_of(column: Column, values: Sequence[Any]) -> dict[str, Any]:
     facts = {"count": len(flat), "mean": float(np.mean(flat)), "deviation": float(np.std(flat))}
     if column.is_list:
         return facts
+    facts["sampled"] = len(numbers)
     facts["quantiles"] = quantiles_of(numbers, np.ones(len(numbers))).tolist()
     if column.type == "int" and len(set(flat)) <= MAX_CODED:
         facts["values"] = sorted(set(flat))

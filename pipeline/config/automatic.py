@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pipeline.config.declarations import Decides
 from pipeline.config.example_kinds import KINDS, TABLE
 from pipeline.config.settings import Settings, settings_from, settings_with, validated
+from pipeline.errors import SettingsError
 
 OF_IMAGES: Mapping[str, Any] = {
     "batch_size": 32,
@@ -22,7 +23,7 @@ OF_IMAGES: Mapping[str, Any] = {
 }
 """The values for images."""
 
-BATCH_GROWTH = 2.56
+BATCH_GROWTH = 3.0
 """The batch size for a table is this number times the square root of the training rows, rounded down to a power of two:
 1,024 for 80% of 200,000 rows. Gorishniy et al. 2021 (Revisiting Deep Learning Models for Tabular Data) grow it about as
 fast, from 256 for 20,000 rows to 1,024 for 500,000."""
@@ -60,6 +61,12 @@ def with_automatic_values(settings: Settings, training_examples: int) -> Trainin
     given = {name: values[name] for name in AUTOMATIC if values[name] not in (None, "", "auto")}
     batch_size = given.get("batch_size") or _batch_size(kind, training_examples, settings.num_training_servers)
     chosen = _of_table(given, batch_size, training_examples) if kind == TABLE else OF_IMAGES
+    if "epochs" not in given and settings.warmup_epochs >= chosen["epochs"]:
+        why = "which follow from the number of rows" if kind == TABLE else "the default for images"
+        raise SettingsError(
+            f"warmup_epochs must be less than epochs ({chosen['epochs']}), {why}, got {settings.warmup_epochs:g}: set "
+            "epochs"
+        )
     model = KINDS[kind].models[0]
     return validated(TrainingSettings, {**values, **chosen, "model": model, "batch_size": batch_size, **given})
 

@@ -949,9 +949,10 @@ class Settings(_SettingsToGate):
                 "class_weights must be none with balanced, which shows all classes equally often, got 'balanced'"
             )
         if self.freeze_epochs and not (self.weights and self.model in APPLICATIONS):
+            model = f"model {self.model!r}" if self.model else "the default model"
             raise ValueError(
                 "freeze_epochs must be 0, unless model is one of keras.applications and weights is set, got "
-                f"{self.freeze_epochs} with model {self.model!r} and weights {self.weights!r}"
+                f"{self.freeze_epochs} with {model} and weights {self.weights!r}"
             )
         if self.epochs is not None and self.freeze_epochs > self.epochs:
             raise ValueError(f"freeze_epochs must be at most epochs ({self.epochs}), got {self.freeze_epochs}")

@@ -162,10 +162,14 @@ class Order:
         result: NDArray[np.int8] = np.array(splits, np.int8)[kinds]
         return result
 
-    def first_rows(self, split: str, count: int) -> list[RawExample]:
-        """Return the first `count` rows of a split, or all if there are fewer."""
+    def first_rows(self, split: str, count: int) -> Iterator[RawExample]:
+        """Yield the first `count` rows of a split, or all if there are fewer."""
+        return map(from_line, self.first_lines(split, count))
+
+    def first_lines(self, split: str, count: int) -> Iterator[bytes]:
+        """Yield the lines of the first `count` rows of a split, or of all if there are fewer."""
         [pieces] = self.pieces(split, [0, min(count, self.examples[split])])
-        return [from_line(line) for line in islice(merged_lines(pieces), count)]
+        yield from islice(merged_lines(pieces), count)
 
     def pieces(self, split: str, cuts: Sequence[int]) -> Iterator[list[Piece]]:
         """Yield the pieces between each cut and the next.

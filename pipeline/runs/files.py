@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 RUN, RESULT, VERDICT, PROMOTION = "run.json", "result.json", "verdict.json", "promotion.json"
 BEST, FAILURE, MICRO_BATCHES = "best.json", "failure.json", "micro_batches.json"
+EARLY_END = "early_end.json"
 MAX_JSON_BYTES = 64 << 20
 """Maximum size of a JSON file of a run. The API server reads these files, which others may write."""
 COMET_LOGGED = "comet/logged.json"
@@ -88,6 +89,8 @@ class RunFiles:
     """The verdict on the last steps of a training under way (`verdict.json`)."""
     promotion: Mapping[str, Any] = field(default_factory=dict)
     """Whether the model was promoted, and why (`promotion.json`)."""
+    early_end: Mapping[str, Any] = field(default_factory=dict)
+    """The last epoch of a training that ended early (`early_end.json`)."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -101,8 +104,8 @@ class RunFiles:
 
     @property
     def epochs(self) -> int:
-        """The number of epochs to train; 0 if it is not known."""
-        return int(self.settings.get("epochs") or 0)
+        """The number of epochs to train, or that were trained if the training ended early; 0 if it is not known."""
+        return int(self.early_end.get("epoch") or self.settings.get("epochs") or 0)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -174,6 +177,7 @@ def load_files(folder: Path) -> RunFiles:
         result=read_or_empty(folder / RESULT),
         verdict=read_or_empty(folder / VERDICT),
         promotion=read_or_empty(folder / PROMOTION),
+        early_end=read_or_empty(folder / EARLY_END),
     )
 
 

@@ -73,7 +73,9 @@ def require_shares(servers: int, batch_size: int | None, shards: int) -> None:
 def require_trainable(settings: Settings, snapshot: Place) -> None:
     """Raise SettingsError if a setting does not fit the examples, or the model cannot be built. No shard is needed."""
     content = load_snapshot(snapshot)
-    fitting_settings(settings, content.kind, content.table, content.source_uri, content.listed)
+    # About as many as there will be. Which rows a training gets is not known before they are sorted.
+    training_examples = round(content.listed * (1 - settings.validation_fraction - settings.test_fraction))
+    fitting_settings(settings, content.kind, content.table, content.source_uri, training_examples)
     _require_fit(settings, content.multi_label, content.source_uri)
     can_build = kind_of(content).is_model_checked
     require_own_model(settings, len(content.labels), multi_label=content.multi_label, can_build=can_build)

@@ -8,6 +8,7 @@ overview/       means over intervals of the record, for the pages of a training 
 verdict.json    the verdict on the last steps
 checkpoints/    the last checkpoints
 best.json       the best epochs so far, the last one the best, and the files of their models
+early_end.json  the last epoch, if the training ended early
 model.keras     the best model, once the training is complete
 predictions.npz the answers of the best model to the test (else validation) examples, one row for each
 evaluation.json the metrics of these answers (pipeline/evaluation/metrics.py)
@@ -55,6 +56,7 @@ from pipeline.monitor.verdict import Verdict, diagnose_run, numbers
 from pipeline.rendezvous.servers import SERVERS, Server
 from pipeline.runs.files import (
     BEST,
+    EARLY_END,
     FAILURE,
     MICRO_BATCHES,
     RESULT,
@@ -247,6 +249,12 @@ def rewind_best_epochs(run: Run, epochs_done: int) -> None:
         left.pop()
     if left != bests:
         _save_bests(run, left)
+
+
+def save_early_end(run: Run, epoch: int) -> None:
+    """Store that the training ended early after an epoch (from 1); 0 if it goes on, as a retry may do."""
+    if epoch or (run.folder / EARLY_END).exists():
+        _write(run.folder / EARLY_END, {"epoch": epoch})
 
 
 def _save_bests(run: Run, bests: Sequence[Best]) -> None:

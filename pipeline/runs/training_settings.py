@@ -40,12 +40,16 @@ def fitting_settings(
 
 
 def require_model(model: str, kind: str, place: str) -> None:
-    """Raise SettingsError, with the models that fit, if the model is one for another kind of examples."""
+    """Raise SettingsError, with the models that fit, if the model is one for another kind of examples.
+
+    `place` is the source or the dataset, or empty if none is named.
+    """
     models = KINDS[kind].models
     if model and ":" not in model and model not in models:
         what = kind if kind == IMAGES else f"a {kind}"
+        example = f", as in {place}" if place else ""
         raise SettingsError(
-            f"model must be {', '.join(models)} or package.module:function for {what}, as in {place}, got {model!r}"
+            f"model must be {', '.join(models)} or package.module:function for {what}{example}, got {model!r}"
         )
 
 

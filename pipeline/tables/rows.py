@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from pipeline.records.byte_arrays import BYTES, heads_of, joined, values
 from pipeline.records.example import example_head
 from pipeline.records.frames import framed
-from pipeline.snapshot.fingerprint import as_hashes
 from pipeline.snapshot.part import COLUMNS, Block, block_of, hash_texts, split_codes
 from pipeline.snapshot.raw_example import RawExample, quoted
 from pipeline.tables.convert import Converted, Rejection
 from pipeline.tables.encode import MAX_CELLS, encode_columns
+from pipeline.tables.order_hash import line_hashes, order_hashes
 from pipeline.tables.row_values import Values, no_values, values_of
 from pipeline.tables.schema import Column, Schema
 from pipeline.tables.source import RawBatch
@@ -99,16 +99,14 @@ def _accepted(typed: pa.RecordBatch, schema: Schema, split: str) -> Rows:
     )
     lines = values(joined_lines)
     # Unlike the row of an image, the whole line identifies a row.
-    digests = as_hashes(list(map(xxhash.xxh3_128_digest, lines)))
+    hashes = line_hashes(lines)
     columns = np.zeros(len(lines), COLUMNS)
     columns["length"], columns["size"], columns["content"] = pc.binary_length(joined_lines), sizes, contents
     columns["checksum"] = np.fromiter(map(google_crc32c.value, lines), np.uint32, len(lines))
-    # The hash of the key alone would put all rows of one key behind each other. Rows whose stated splits differ would
-    # be numbered as equal ones, by the order of the source. A line has both the split and all values.
-    columns["order"] = np.maximum(digests.view("<u8")[:, 0], np.uint64(1))
+    columns["order"] = order_hashes(hashes)
     columns["group"] = _group_hashes(groups, own_groups)
     columns["split"], columns["label"] = split_codes(splits), labels.indices
-    block = Block(lines=lines, labels=labels.dictionary.to_pylist(), hashes=digests, columns=columns)
+    block = Block(lines=lines, labels=labels.dictionary.to_pylist(), hashes=hashes, columns=columns)
     return Rows(block, values_of(typed, schema))
 
 

@@ -77,19 +77,22 @@ def fit(training: Training, monitor: Monitor) -> None:
 
 def _train(training: Training, inputs: Inputs, loop: EpochLoop, keeper: Keeper) -> None:
     """Train the epochs that are left. If a stop is requested, write a checkpoint and raise Preempted."""
-    epochs_done = training.start.epochs_done
+    epochs, epochs_done = training.run.settings.epochs, training.start.epochs_done
+    keeper.save_early_end(0)
     validation = training.on_devices(inputs.validation)
     # One iterator for all epochs: each epoch would otherwise begin with empty buffers.
     opened = taken_ahead(inputs.training, training.batch_size, training.strategy)
     with training.checkpoints, closing(opened) as batches:
         try:
             training.callbacks.begin(training.start)
-            for epoch in range(epochs_done + 1, training.run.settings.epochs + 1):
+            for epoch in range(epochs_done + 1, epochs + 1):
                 if _is_over(training, keeper, epochs_done) or not training.callbacks.begin_epoch(epoch):
                     break
                 with explain_batch_errors(training, inputs.readers):
                     _train_epoch(epoch, training, loop=loop, batches=batches, validation=validation, keeper=keeper)
                 epochs_done = epoch
+            if epochs_done < epochs:
+                keeper.save_early_end(epochs_done)
             training.callbacks.end()
         except Preempted:
             training.enter(Stage.SAVING)

@@ -14,13 +14,13 @@ from pipeline.evaluation.metrics import EVALUATION
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import first_time, record_folders, segments
 from pipeline.rendezvous.servers import SERVERS
-from pipeline.runs.files import PROMOTION, RESULT, RUN, VERDICT, load_files
+from pipeline.runs.files import EARLY_END, PROMOTION, RESULT, RUN, VERDICT, load_files
 from pipeline.runs.mirror import fetch
 from pipeline.storage import BucketPath, Place, objects
 from pipeline.watch.questions import Questions
 from pipeline.watch.tables import KINDS_OVER_TIME, MAX_FILE_BYTES, Span, segments_of_span
 
-FILES = (RUN, RESULT, EVALUATION, PROMOTION, VERDICT, f"{OVERVIEW}/")
+FILES = (RUN, RESULT, EVALUATION, PROMOTION, VERDICT, EARLY_END, f"{OVERVIEW}/")
 REFRESH_S = 8.0
 """Seconds after which a copy is refreshed. A training mirrors its changes every ten seconds."""
 MAX_AGE_S = 300.0

@@ -22,7 +22,17 @@ from pipeline.evaluation.one_label import ACCURACY
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import last_row
 from pipeline.runs.decision import Outcome
-from pipeline.runs.files import BEST, PROMOTION, RESULT, RUN, VERDICT, RunFiles, read_optional, require_run_format
+from pipeline.runs.files import (
+    BEST,
+    EARLY_END,
+    PROMOTION,
+    RESULT,
+    RUN,
+    VERDICT,
+    RunFiles,
+    read_optional,
+    require_run_format,
+)
 from pipeline.storage import BucketPath, Place
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.status import progress, state_of
@@ -166,6 +176,7 @@ def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
         result=read_optional(place / RESULT) or {},
         verdict=read_optional(place / VERDICT) or {},
         promotion=read_optional(place / PROMOTION) or {},
+        early_end=read_optional(place / EARLY_END) or {},
     )
     if not files.run:
         return GONE

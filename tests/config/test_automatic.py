@@ -1,11 +1,12 @@
 """The values that Tenfold chooses for settings that are empty or `auto`."""
 
+import re
 from typing import Any
 
 import pytest
 
 from pipeline.config.automatic import AUTOMATIC, TrainingSettings, deciding_values, with_automatic_values
-from pipeline.config.settings import Settings, settings_from
+from pipeline.config.settings import settings_from
 from pipeline.errors import SettingsError
 
 
@@ -28,11 +29,16 @@ def test_images_have_the_values_of_the_documentation():
 
 @pytest.mark.parametrize(
     ("rows", "batch_size"),
-    [(1, 32), (400, 32), (1_600, 64), (16_000, 256), (160_000, 1024), (1_600_000, 2048), (100_000_000, 4096)],
+    [(1, 32), (400, 32), (1_600, 64), (16_000, 256), (1_600_000, 2048), (100_000_000, 4096)],
 )
 def test_the_batch_size_follows_the_number_of_rows(rows: int, batch_size: int):
-    """160,000 are the training rows of 200,000."""
     assert of_table(rows).batch_size == batch_size
+
+
+@pytest.mark.parametrize("rows", [150_000, 159_999, 160_000, 170_000])
+def test_tables_of_about_200_000_rows_have_one_batch_size(rows: int):
+    """Of a daily table, one training had 1,024 rows in a batch, and the next one 512."""
+    assert of_table(rows).batch_size == 1024
 
 
 def test_a_training_on_more_rows_takes_fewer_epochs():
@@ -91,8 +97,14 @@ def test_every_chosen_value_decides_a_training():
     assert set(AUTOMATIC) < set(deciding_values(of_table(1)))
 
 
-def test_a_warm_up_that_is_longer_than_the_chosen_epochs_is_refused():
-    settings = settings_from({"warmup_epochs": 10.0})  # They may be fewer than the epochs of a table.
-    assert isinstance(settings, Settings)
-    with pytest.raises(SettingsError, match=r"warmup_epochs must be less than epochs \(10\), got 10.0"):
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("table", "(100), which follow from the number of rows, got 100"),
+        ("images", "(10), the default for images, got 1"),
+    ],
+)
+def test_a_warm_up_that_is_longer_than_the_chosen_epochs_is_refused(kind: str, message: str):
+    settings = settings_from({"example_kind": kind, "warmup_epochs": 100.0})  # They may be fewer than the epochs.
+    with pytest.raises(SettingsError, match=re.escape(f"warmup_epochs must be less than epochs {message}")):
         with_automatic_values(settings, 1_000)

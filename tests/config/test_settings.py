@@ -254,7 +254,7 @@ def test_every_location_and_every_user_function_needs_a_permission():
                 "model 'MobileNetV2'"
             ),
         ),
-        ({"freeze_epochs": 1, "weights": "/data/a.keras"}, "got 1 with model '' and weights '/data/a.keras'"),
+        ({"freeze_epochs": 1, "weights": "/data/a.keras"}, "got 1 with the default model and weights '/data/a.keras'"),
         (
             {**NEEDS["freeze_epochs"], "epochs": 3, "freeze_epochs": 4},
             "freeze_epochs must be at most epochs (3), got 4",

@@ -87,6 +87,11 @@ def test_the_documentation_names_the_dags_whose_forms_have_a_setting(dags: dict[
         assert set(text.strip("`").split("`, `")) & set(ALL) == {dag for dag in ALL if name in dags[dag].params}, name
 
 
+def test_the_form_of_a_comparison_has_no_setting_without_effect():
+    """It measures inputs, so its trainings do not end early, and no model is kept."""
+    assert {"patience", "promote", "cache"}.isdisjoint(FORM_SETTINGS["input_comparison"])
+
+
 def test_the_form_of_a_comparison_says_how_it_waits_for_gpus():
     assert {"gpus_per_server", "server_wait_minutes"} <= set(FORM_SETTINGS["input_comparison"])
 

@@ -298,8 +298,11 @@ def test_a_column_without_values_has_no_type():
 
 def test_the_moments_of_large_numbers_keep_their_digits():
     base = 1_700_000_000_000_000  # a time in microseconds
-    facts = [{"count": 2, "mean": base + each, "deviation": 1.0} for each in (0.0, 2.0, 4.0)]
+    facts = [
+        {"count": 2, "mean": base + each, "deviation": 1.0, "sampled": 2, "quantiles": [base + each] * 33}
+        for each in (0.0, 2.0, 4.0)
+    ]
     column = Column("t", "time", distinct=2, low=base, high=base + 5)
     moments = union_of([table([column], t=fact) for fact in facts], 6)["preprocessing"]["t"]
-    assert (moments["count"], moments["mean"]) == (6, base + 2)
+    assert (moments["count"], moments["mean"], moments["sampled"]) == (6, base + 2, 6)
     assert moments["deviation"] == pytest.approx(np.std([-1, 1, 1, 3, 3, 5]), rel=1e-12)

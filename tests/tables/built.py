@@ -37,9 +37,10 @@ class Built:
         """Return a column."""
         return self.schema.column(name)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return the values of all records, without those of lists."""
-        shards = [self.folder / shard.name for shard in self.dataset.shards]
+    def rows(self, split: str = "") -> list[dict[str, Any]]:
+        """Return the values of all records, or of those of a split, without those of lists."""
+        of_split = self.dataset.splits[split].shards if split else self.dataset.shards
+        shards = [self.folder / shard.name for shard in of_split]
         rows = [read_row(record, self.schema) for shard in shards for record in read_records(shard)]
         return [{name: value for name, [value] in row.items()} for row in rows]
 

@@ -30,7 +30,7 @@ from pipeline.input.options import batch_options
 from pipeline.input.tables import raw_batches, schema_of, with_ids
 from pipeline.kinds.table.tensors import argument_names, served_columns
 from pipeline.monitor import read
-from pipeline.runs.launch import load_trained_result, prepare_run
+from pipeline.runs.launch import TrainingProcess, load_trained_result, prepare_run
 from pipeline.runs.run import Run, describe_progress, load_result
 from pipeline.tables.schema import Column, Task
 from pipeline.training.evaluate import predicted
@@ -433,12 +433,35 @@ def test_a_training_ends_early_and_a_stopped_one_ends_after_the_same_epoch(class
     assert result is not None
     assert (result["epochs"], result["metrics"]["best_epoch"]) == (best + 2, best)
 
-    stopped = prepare_run(settings_without(tmp_path / "stopped", **given), classes, "run")
-    in_the_last_epoch = next(calls) - 20  # One epoch after the best one is complete.
-    with pytest.raises(Preempted):
-        run_job(stopped, after(in_the_last_epoch))
-    run_job(stopped, never)
-    assert read(stopped.folder / "record", "epochs")["step"].tolist() == epochs["step"].tolist()
+    assert storage.read_json(whole.folder / "early_end.json") == {"epoch": best + 2}
+
+    in_all = next(calls)
+    # One epoch after the best one is complete, or all epochs are, and the model is being evaluated.
+    for number, calls_before in enumerate((in_all - 20, in_all - 2)):
+        stopped = prepare_run(settings_without(tmp_path / f"{number}", **given), classes, "run")
+        with pytest.raises(Preempted):
+            run_job(stopped, after(calls_before))
+        has_ended = (stopped.folder / "early_end.json").exists()
+        assert has_ended == (number == 1)
+        run_job(stopped, never)
+        again = read(stopped.folder / "record", "epochs")
+        for column in ("step", "loss", "val_loss"):
+            assert again[column].tolist() == pytest.approx(epochs[column].tolist(), rel=1e-5)
+        assert load_result(stopped.folder)["metrics"] == pytest.approx(result["metrics"], rel=1e-4)
+
+
+@pytest.mark.long
+def test_all_servers_end_early_after_the_same_epoch(classes: Path, tmp_path: Path):
+    """Only server 0 knows the best epoch."""
+    given = {"epochs": 60, "learning_rate": 0.05, "learning_rate_schedule": "constant", "patience": 2}
+    settings = settings_without(tmp_path, **given, num_training_servers=2)
+    runs = [prepare_run(settings, classes, "run", index) for index in range(2)]
+    processes = [TrainingProcess(run, output=1) for run in runs]
+    results = [process.wait() for process in processes]
+    best = results[0]["metrics"]["best_epoch"]
+    assert [each["epochs"] for each in results] == [best + 2] * 2
+    assert [len(read(run.folder / "record", "epochs")) for run in runs] == [best + 2] * 2
+    assert best + 2 < 60
 
 
 @pytest.mark.core
@@ -449,7 +472,7 @@ def test_chosen_values_are_those_of_the_run_and_of_its_exported_model(classes: P
     assert (run.settings.batch_size, run.settings.learning_rate_schedule, run.settings.patience) == (64, "cosine", 4)
     learned_with = storage.read_json(run.export_folder / "about.json")["learned_with"]
     assert learned_with == {name: getattr(run.settings, name) for name in (*AUTOMATIC, "seed")}
-    # Who sets the chosen values has trained already.
+    # A run that sets the chosen values is the same training, which is complete.
     chosen = {name: getattr(run.settings, name) for name in AUTOMATIC}
     again = settings_from({**settings.model_dump(), **chosen})
     assert load_trained_result(again, classes, "run") == load_result(run.folder)

@@ -164,6 +164,19 @@ def test_a_running_training_is_training_or_evaluating(run: Path, epochs: int, st
         assert 20 < float(tiles["remaining, about"].split()[0]) < 30
 
 
+@pytest.mark.parametrize(("ended", "state"), [(EPOCHS, "evaluating"), (0, "training")])
+def test_a_training_that_ended_early_is_evaluating(run: Path, ended: int, state: str) -> None:
+    """The page said that it was training in epoch 6 of 10, with a remaining time. A retry that goes on ends later."""
+    describe(run, epochs=10)
+    (run / "early_end.json").write_text(json.dumps({"epoch": ended}))
+    last = float(load_view(run, STEPS).samples.means["time"].iloc[-1])
+    found = status_of(run, heartbeats=Heartbeats(wall_clock=lambda: last + 1))
+    assert found["state"] == state
+    assert found["progress"] == pytest.approx(1 if ended else 360 / (10 * STEPS))
+    assert ("remaining, about" in dict(found["tiles"])) == (not ended)
+    assert status_of(run, is_over=True)["words"].startswith(f"the run ended in epoch 6 of {ended or 10}, ")
+
+
 def test_a_training_without_steps_is_starting(tmp_path: Path) -> None:
     settings = {"model": "small_cnn", "dataset_name": "flowers"}
     (tmp_path / "run.json").write_text(json.dumps({"format": RUN_FORMAT, "settings": settings}))

@@ -1,7 +1,7 @@
 """What the training rows of a table are like: the numbers by which a model prepares its inputs.
 
-Only training rows count, so that the scores on the other rows are honest. The sums are exact, so they are the same
-whatever the order of the rows and the engine.
+Only training rows count, so that the scores on the other rows are honest. The sums and the values are exact, so they
+are the same whatever the order of the rows and the engine.
 """
 
 import logging
@@ -11,16 +11,19 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.dataset.manifest import Dataset
 from pipeline.gate.duplicates import MAX_NAMES
-from pipeline.kinds.table.quantiles import MAX_CODED, RowSample
+from pipeline.kinds.table.quantiles import MAX_CODED, MAX_SAMPLE, RowSample
 from pipeline.kinds.table.split_values import split_column, split_facts
 from pipeline.plan.order import Order
 from pipeline.records.example import decode
 from pipeline.records.tfrecord import data_of
+from pipeline.snapshot.part import TRAIN
 from pipeline.snapshot.raw_example import RawExample
 from pipeline.system.wording import shortened
+from pipeline.tables.order_hash import line_hashes, order_hashes
 from pipeline.tables.row_values import base_of, load_values, number_columns, text_columns
 from pipeline.tables.schema import Column, Schema
 from pipeline.tables.sums import ExactSums
@@ -36,14 +39,15 @@ _log = logging.getLogger(__name__)
 
 def table_facts(schema: Schema, order: Order) -> dict[str, Any]:
     """Return the field `table` of `dataset.json`: the schema, and how to prepare each column."""
-    numbers = {column.name: ExactSums() for column in number_columns(schema)}
+    numbers = {column.name: _Numbers(column) for column in number_columns(schema)}
     texts: dict[str, Counter[str]] = {column.name: Counter() for column in text_columns(schema)}
-    sample = RowSample(len(numbers))
+    sampled = order_hashes(line_hashes(order.first_lines(TRAIN, MAX_SAMPLE)))
+    sample = RowSample(sampled, len(numbers))
     for number, part in enumerate(order.parts):
         is_training, values = order.is_training(number), load_values(part, schema)
-        sample.add(part.columns()["order"][is_training], values.numbers[is_training])
-        for position, column in enumerate(number_columns(schema)):
-            numbers[column.name].add(values.numbers[is_training, position])
+        sample.add(part.columns()["order"], values.numbers)
+        for position, of_column in enumerate(numbers.values()):
+            of_column.add(values.numbers[is_training, position])
         for position, column in enumerate(text_columns(schema)):
             codes = values.codes[is_training, position]
             counts = np.bincount(codes[codes >= 0], minlength=len(column.values)).tolist()
@@ -67,15 +71,47 @@ def _warn_of_steps(label: Column, facts: Mapping[str, Any]) -> None:
         )
 
 
+class _Numbers:
+    """The numbers of a column in the training rows: their sums, and the values of whole numbers with few of them."""
+
+    def __init__(self, column: Column) -> None:
+        self.column, self.sums = column, ExactSums()
+        self._values: NDArray[np.float32] = np.empty(0, np.float32)
+        is_exact = int(column.high or 0) - base_of(column) < 2**24  # float32 holds these whole numbers.
+        is_coded = column.distinct is not None and column.distinct <= MAX_CODED
+        self._are_listed = column.type == "int" and column.role == "feature" and is_coded and is_exact
+
+    def add(self, numbers: NDArray[np.float32]) -> None:
+        """Add the numbers of some rows."""
+        self.sums.add(numbers)
+        if self._are_listed and len(self._values) < (self.column.distinct or 0):
+            self._values = np.union1d(self._values, numbers[~np.isnan(numbers)])
+
+    def facts(self, sample: RowSample, position: int) -> dict[str, Any]:
+        """Return the facts of the column. `position` is that of the column in the sample."""
+        base = base_of(self.column)
+        facts: dict[str, Any] = {
+            "count": self.sums.count,
+            "mean": float(base + self.sums.mean),
+            "deviation": self.sums.deviation,
+        }
+        if self.column.role == "feature":  # A label has one scale, that of the mean and the deviation.
+            facts["sampled"] = sample.count(position)
+            facts["quantiles"] = [base + each for each in sample.quantiles(position).tolist()]
+        if self._are_listed:
+            facts["values"] = [base + int(each) for each in self._values]
+        return facts
+
+
 def _preprocessing(
     column: Column,
-    numbers: Mapping[str, ExactSums],
+    numbers: Mapping[str, _Numbers],
     texts: Mapping[str, Counter[str]],
     sample: RowSample,
     order: Order,
 ) -> dict[str, Any]:
     if column.name in numbers:
-        return _facts_of_numbers(column, numbers[column.name], sample, list(numbers).index(column.name))
+        return numbers[column.name].facts(sample, list(numbers).index(column.name))
     if column.name in texts:
         counts = texts[column.name]
         vocabulary = sorted(counts, key=lambda text: (-counts[text], text))
@@ -83,20 +119,6 @@ def _preprocessing(
     if column.type == "string":
         return {"hash_buckets": hash_buckets(sum(order.examples.values()))}
     return {}
-
-
-def _facts_of_numbers(column: Column, sums: ExactSums, sample: RowSample, position: int) -> dict[str, Any]:
-    base = base_of(column)
-    facts = {
-        "count": sums.count,
-        "mean": float(base + sums.mean),
-        "deviation": sums.deviation,
-        "quantiles": [base + each for each in sample.quantiles(position).tolist()],
-    }
-    is_exact = int(column.high or 0) - base < 2**24  # float32 holds these whole numbers.
-    if column.type == "int" and column.distinct is not None and column.distinct <= MAX_CODED and is_exact:
-        facts["values"] = [base + int(each) for each in sample.values(position)]
-    return facts
 
 
 def values_of_row(schema: Schema, row: RawExample) -> str:

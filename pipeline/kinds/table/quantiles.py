@@ -1,7 +1,7 @@
 """Quantiles of the numbers of a column, over the training rows: the scale on which a model sees the column.
 
-They come from a sample of the rows. Which rows it has depends on their hashes alone, so it is the same whatever the
-order of the rows and the engine.
+They come from a sample: the first rows of the order of the training rows. It is the same whatever the order of the
+source and the engine. Equal rows are numbered in this order, so a frequent row is as frequent in the sample.
 """
 
 from collections.abc import Sequence
@@ -15,44 +15,34 @@ OUTERMOST = 0.005
 """The first and the last quantile leave out this share of the rows on each side, so that no outlier decides them."""
 MAX_SAMPLE = 20_000
 """The share of rows between two quantiles of so many rows is right to about 4%."""
-ROWS_AT_ONCE = 65_536
 MAX_CODED = 64
 """Whole numbers with at most this many different values are listed."""
 
 
 class RowSample:
-    """The rows with the lowest hashes. Equal rows have the same hash, so they count as one row with a weight."""
+    """The numbers of a sample of the rows. They are found by the hashes of the rows.
 
-    def __init__(self, columns: int) -> None:
-        self._hashes = np.empty(0, np.uint64)
-        self._numbers = np.empty((0, columns), np.float32)
-        self._weights: NDArray[np.float64] = np.empty(0)
+    Args:
+        hashes: The hash of each row of the sample (`pipeline/tables/order_hash.py`). Equal rows have the same hash.
+        columns: The number of columns.
+    """
+
+    def __init__(self, hashes: NDArray[np.uint64], columns: int) -> None:
+        self._hashes, self._copies = np.unique(hashes, return_counts=True)
+        self._numbers = np.full((len(self._hashes), columns), np.nan, np.float32)
 
     def add(self, hashes: NDArray[np.uint64], numbers: NDArray[np.float32]) -> None:
-        """Add rows with their numbers, (rows, columns)."""
-        for first in range(0, len(hashes), ROWS_AT_ONCE):
-            block = slice(first, first + ROWS_AT_ONCE)
-            self._add(hashes[block], numbers[block])
+        """Take the numbers, (rows, columns), of those rows that belong to the sample."""
+        is_sampled = np.isin(hashes, self._hashes)
+        self._numbers[np.searchsorted(self._hashes, hashes[is_sampled])] = numbers[is_sampled]
 
-    def _add(self, hashes: NDArray[np.uint64], numbers: NDArray[np.float32]) -> None:
-        if len(self._hashes) == MAX_SAMPLE:
-            is_low = hashes <= self._hashes[-1]
-            hashes, numbers = hashes[is_low], numbers[is_low]
-        joined = np.concatenate((self._hashes, hashes))
-        weights = np.concatenate((self._weights, np.ones(len(hashes))))
-        unique, places, inverse = np.unique(joined, return_index=True, return_inverse=True)
-        self._hashes = unique[:MAX_SAMPLE]
-        self._weights = np.bincount(inverse, weights).astype(np.float64)[:MAX_SAMPLE]
-        self._numbers = np.concatenate((self._numbers, numbers))[places[:MAX_SAMPLE]]
+    def count(self, column: int) -> int:
+        """Return the number of rows with a value in a column."""
+        return int(self._copies[~np.isnan(self._numbers[:, column])].sum())
 
     def quantiles(self, column: int) -> NDArray[np.float64]:
         """Return the quantiles of a column; none if it has no value."""
-        return quantiles_of(self._numbers[:, column].astype(np.float64), self._weights)
-
-    def values(self, column: int) -> NDArray[np.float64]:
-        """Return the different values of a column, in their order."""
-        values = self._numbers[:, column]
-        return np.unique(values[~np.isnan(values)]).astype(np.float64)
+        return quantiles_of(self._numbers[:, column].astype(np.float64), self._copies.astype(np.float64))
 
 
 def quantiles_of(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -148,11 +148,11 @@ def _facts(column: Column, facts: Sequence[Mapping[str, Any]], training_rows: in
         vocabulary = sorted(counts, key=lambda text: (-counts[text], text))
         return {"vocabulary": vocabulary, "counts": [counts[text] for text in vocabulary]}
     if "count" in facts[0]:
-        return _numbers(facts)
+        return _numbers(column, facts)
     return {}
 
 
-def _numbers(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _numbers(column: Column, facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the facts of the numbers of all versions together."""
     known = [(each["count"], Fraction(each["mean"]), Fraction(each["deviation"])) for each in facts if each["count"]]
     count = sum(each for each, _, _ in known)
@@ -162,7 +162,8 @@ def _numbers(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     # With fractions, the difference of the squares loses no digit.
     squares = sum(each * (deviation**2 + mean**2) for each, mean, deviation in known) / count
     result = {"count": count, "mean": float(mean), "deviation": sqrt(squares - mean**2)}
-    if all("quantiles" in each for each in facts):
+    if column.role == "feature":
+        result["sampled"] = sum(each["sampled"] for each in facts)
         result["quantiles"] = joined_quantiles([each["quantiles"] for each in facts], [each["count"] for each in facts])
     values = sorted({value for each in facts for value in each.get("values", ())})
     if all("values" in each for each in facts) and len(values) <= MAX_CODED:

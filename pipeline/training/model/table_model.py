@@ -13,6 +13,7 @@ outliers do not decide them:
 - whole numbers with few values: a weight for each value, as the values of a text have one.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -40,7 +41,11 @@ FAR = 1e30
 MAX_LOGARITHM = 10.0
 """A number of a list without facts is at most this large, on its scale of logarithms."""
 PIECE_ROWS = 16
-"""A piece between two quantiles has at least about this many training rows, unless a column has fewer values."""
+"""A piece between two quantiles has at least about this many rows of the sample, unless a column has fewer values."""
+STEPS = (1, 2, 4, 8, 16)
+"""A piece is between two quantiles that are this many places apart."""
+MAX_WIDTH = 8192
+"""The pieces of all columns are at most half as many inputs of the hidden layers, and so are the values."""
 MAX_EMBEDDING = 50
 
 Tensors = dict[str, Any]
@@ -118,7 +123,7 @@ def _mlp(inputs: Tensors, schema: Schema, preprocessing: dict[str, Any], outputs
 
 def _forms(inputs: Tensors, columns: Sequence[Column], preprocessing: dict[str, Any]) -> list[Any]:
     """Return the forms of the numbers of some columns, each (batch, width); 0 for missing values."""
-    scales = [_scale_of(preprocessing[column.name]) for column in columns]
+    scales = scales_of([preprocessing[column.name] for column in columns])
     in_pieces = [number for number, scale in enumerate(scales) if len(scale.edges) > 1]
     in_values = [number for number, scale in enumerate(scales) if scale.values]
 
@@ -155,7 +160,7 @@ def _mask(inputs: Tensors, column: Column) -> Any:
     return inputs[mask_name(column.name)] if column.missing else ops.ones_like(inputs[column.name], "float32")
 
 
-class _Scale(NamedTuple):
+class Scale(NamedTuple):
     """The scale of a column. `edges` and `values` are less the center."""
 
     center: float
@@ -166,23 +171,41 @@ class _Scale(NamedTuple):
     """The values of a column of whole numbers that has few of them."""
 
 
-def _scale_of(facts: Mapping[str, Any]) -> _Scale:
-    """Return the scale of a column; that of a bool, and of a column without values, has the center 0 and the unit 1."""
+def scales_of(facts: Sequence[Mapping[str, Any]]) -> list[Scale]:
+    """Return the scales of columns. If there are very many, each has fewer pieces, or none, and fewer values."""
+    pieces = [len(each["quantiles"]) - 1 for each in facts if each.get("quantiles")]
+    step = next((step for step in STEPS if sum(each // step for each in pieces) <= MAX_WIDTH // 2), 0)
+    # All columns take as many inputs as the one with the most values, so those with more values have none.
+    counts = sorted(len(each["values"]) for each in facts if each.get("values"))
+    fitting = [count for count in counts if bisect_right(counts, count) * count <= MAX_WIDTH // 2]
+    return [_scale_of(each, step, max(fitting, default=0)) for each in facts]
+
+
+def _scale_of(facts: Mapping[str, Any], smallest_step: int = 1, most_values: int = 0) -> Scale:
+    """Return the scale of a column; that of a bool, and of a column without values, has the center 0 and the unit 1.
+
+    Args:
+        facts: The preprocessing of the column.
+        smallest_step: The smallest of STEPS that the column may have; 0 if it has no pieces.
+        most_values: The column has none if its values are more.
+    """
     quantiles = facts.get("quantiles") or ()
     if not quantiles:
-        return _Scale(float(facts.get("mean") or 0.0), float(facts.get("deviation") or 1.0), (), ())
+        return Scale(float(facts.get("mean") or 0.0), float(facts.get("deviation") or 1.0), (), ())
     quarter = len(quantiles) // 4
     center = quantiles[2 * quarter]
     # In a normal distribution, each of them is the standard deviation.
     units = [(quantiles[-quarter - 1] - quantiles[quarter]) / 1.35, (quantiles[-1] - quantiles[0]) / 5.15]
     unit = next((each for each in (*units, facts["deviation"]) if each > MIN_WIDTH), 1.0)
     # Each piece should have enough rows to learn from.
-    step = next(step for step in (1, 2, 4, 8, 16) if step == 16 or facts["count"] * step >= PIECE_ROWS * len(quantiles))
+    has_rows = (step for step in STEPS if facts["sampled"] * step >= PIECE_ROWS * len(quantiles))
+    step = max(smallest_step, next(has_rows, STEPS[-1]))
     edges: list[float] = []
-    for quantile in quantiles[::step]:
+    for quantile in quantiles[::step] if smallest_step else ():
         if not edges or quantile - center - edges[-1] > MIN_WIDTH:
             edges.append(quantile - center)
-    return _Scale(center, unit, edges, [value - center for value in facts.get("values", ())])
+    values = facts.get("values", ())
+    return Scale(center, unit, edges, [value - center for value in values] if len(values) <= most_values else ())
 
 
 def _normalized_list(inputs: Tensors, column: Column, preprocessing: dict[str, Any]) -> Any:

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from pipeline.monitor.record import rows
-from pipeline.runs.run import Best, Run, load_best, rewind_best_epochs, save_best
+from pipeline.runs.run import Best, Run, load_best, rewind_best_epochs, save_best, save_early_end
 from pipeline.storage import crc32c_of, temporary_beside
 from pipeline.storage.local import sync_path
 from pipeline.training.model.models import with_probabilities
@@ -79,17 +79,23 @@ class Keeper:
             self._save_model(epoch, values)
 
     def has_stalled(self, epochs_done: int) -> bool:
-        """Return whether the last `patience` epochs were not better than the best one. True on all servers but 0.
+        """Return whether the last `patience` epochs, at least one, were not better than the best one.
 
+        True on all servers but 0.
         `best.json` decides. It goes back to the last checkpoint with the training, so after a stop the count goes on.
         """
         if not self._run.server.is_chief:
             return True
         best, patience = load_best(self._run), self._run.settings.patience
-        if not patience or best is None or epochs_done - best.epoch < patience:
+        if best is None or epochs_done - best.epoch < patience:
             return False
         _log.info("the training ends early: no epoch since %d was better (patience=%d)", best.epoch, patience)
         return True
+
+    def save_early_end(self, epoch: int) -> None:
+        """Store that the training ended early after an epoch (from 1); 0 if it goes on."""
+        if self._run.server.is_chief:
+            save_early_end(self._run, epoch)
 
     def replace_lost_best(self, epochs_done: int) -> None:
         """Save the model of the last epoch if no model of a better one is left, as after damage to a disk.
