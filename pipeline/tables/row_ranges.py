@@ -62,6 +62,9 @@ class TableLister:
     names a column that the table does not have.
     """
 
+    memory = 600_000_000
+    """Processes were seen to take 430 to 540 MB, for tables of 3 to 200 columns in CSV and Parquet."""
+
     def __init__(self, options: TableOptions) -> None:
         self._options = options
 

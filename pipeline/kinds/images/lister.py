@@ -24,6 +24,9 @@ MAX_KEY = 100
 class ImageLister(Lister):
     """Lists images. A range has at least about TENFOLD_RANGE_IMAGES images."""
 
+    memory = 200_000_000
+    """A process was seen to take 138 MB."""
+
     def __init__(self, settings: Settings) -> None:
         self._options = extract_options(settings)
 

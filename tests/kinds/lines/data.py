@@ -26,6 +26,8 @@ from pipeline.system.progress import Show
 class Lister:
     """Lists a file in one range."""
 
+    memory = 200_000_000
+
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
