@@ -175,8 +175,8 @@ class Chooser:
         Raises:
             SettingsError: A setting names no column of the first file, or leaves no column to learn from.
             SourceError: A column has no name, or the name of another one; Tenfold does not read the type of a column
-                that a setting names, or does so only in one of two files; no column is left to learn from; or the file has
-            other columns than the first one.
+                that a setting names, or reads it only in one of two files; no column is left to learn from; or the
+                file has other columns than the first one.
         """
         _require_names(schema.names, place)
         kinds = dict(zip(schema.names, schema.types, strict=True))

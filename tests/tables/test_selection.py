@@ -479,7 +479,7 @@ def test_files_of_json_lines_with_other_types_are_refused_with_advice(
         (tmp_path / "t" / f"{number}.jsonl").write_text("".join(lines))
     with pytest.raises(
         SourceError,
-        match=r"1\.jsonl cannot be read as a table: .*: write the column with one type, or leave it out with drop_columns",
+        match=r"1\.jsonl cannot be read as a table: .*: write the column with one type, or leave it out with drop_c",
     ):
         list_all(settings(tmp_path / "t"))
     assert names_of(settings(tmp_path / "t", drop_columns="b*")) == ["a", "y"]
