@@ -30,11 +30,13 @@ def schema_of(columns: Sequence[tuple[str, Role]]) -> Schema:
     return Schema([Column(name, "string", role=role) for name, role in columns], 0, "classification")
 
 
+@pytest.mark.parametrize("texts", [*(("plain", odd) for odd in ODD), ODD], ids=[*map(ascii, ODD), "all"])
 @pytest.mark.parametrize("roles", ROLES)
-def test_a_line_is_that_of_its_parsed_row(roles: str):
+def test_a_line_is_that_of_its_parsed_row(roles: str, texts: Sequence[str]):
+    """Texts are escaped only if one of them needs it."""
     columns = ROLES[roles]
     values: dict[str, list[str | None]] = {
-        name: [ODD[(row * (1 + place) + place) % len(ODD)] for row in range(40)]
+        name: [texts[(row * (1 + place) + place) % len(texts)] for row in range(40)]
         for place, (name, _) in enumerate(columns)
     }
     # Only features and groups may be missing.
