@@ -591,10 +591,10 @@ def test_a_champion_gets_the_mean_for_a_missing_number_that_its_own_table_never_
 def test_missing_integers_cost_a_champion_less_than_zeros(classifier: Run, tmp_path: Path):
     """Otherwise, a challenger that knows missing values would win by them."""
     scores = []
-    for age in (None, 0):
-        rows = [{**row, "age": age if number % 3 else row["age"]} for number, row in enumerate(rows_of(1, 500))]
-        columns = (replace(COLUMNS[0], missing=300 if age is None else 0), *COLUMNS[1:])
-        folder = table_of(tmp_path / f"{age}", rows, columns, "classification")
+    for since in (None, 0):
+        rows = [{**row, "since": since if number % 3 else row["since"]} for number, row in enumerate(rows_of(1, 500))]
+        columns = (*COLUMNS[:5], replace(COLUMNS[5], missing=300 if since is None else 0), COLUMNS[6])
+        folder = table_of(tmp_path / f"{since}", rows, columns, "classification")
         scores.append(evaluate_exported(classifier.export_folder, folder).score)
     assert scores[0] < scores[1]
 

@@ -148,7 +148,7 @@ def served_columns(
 def _average(column: Column, facts: Mapping[str, Any]) -> int | float | None:
     """Return the value that stands for a missing one, if a model has learned from a column with a value in each row.
 
-    It is the mean, which a model sees as 0, as any missing number. None if the model takes missing values.
+    It is the mean, from which no row is far on average. None if the model takes missing values.
     """
     if has_mask(column) or column.type == "string":
         return None
