@@ -1,7 +1,6 @@
 """Missing values, digits and classes: what the build makes of them, and what it says."""
 
 import logging
-import time
 from pathlib import Path
 
 import numpy as np
@@ -146,11 +145,10 @@ def test_the_values_of_a_key_are_not_shown(tmp_path: Path):
     assert made.notes == []
 
 
-def test_a_long_text_is_compared_with_times_at_once(tmp_path: Path):
-    """An expression took a time that grows with the square of the length."""
-    began = time.perf_counter()
-    table(tmp_path, ["2026-01-31T 1" + "T " * 200_000 + "x", *["a"] * 30])
-    assert time.perf_counter() - began < 20
+def test_a_long_text_is_no_time(tmp_path: Path):
+    """An expression whose time grows with the square of the length would reach the time limit of the test."""
+    made = table(tmp_path, ["2026-01-31T 1" + "T " * 1_000_000 + "x", *["a"] * 30])
+    assert made.column("x").type == "string"
 
 
 # Blanks and case.
