@@ -51,6 +51,7 @@ def table_stages(job: Job) -> dict[str, float]:
 
     open_unless_set()
     from pipeline.config.settings import settings_from
+    from pipeline.plan.options import arrange_of
     from pipeline.stages.extract import extract
     from pipeline.stages.shard import plan_shards, write_planned
     from pipeline.stages.upload import publish
@@ -62,7 +63,7 @@ def table_stages(job: Job) -> dict[str, float]:
     seconds = {"imports": time.perf_counter() - begin}
     settings = settings_from(job["settings"])
     seconds["read"], _ = _timed(lambda: sum(raw.batch.num_rows for raw in read_table(table_files(settings.source))))
-    columns = table_options(settings).columns
+    columns = table_options(settings, arrange_of(settings)).columns
     seconds["schema"], _ = _timed(lambda: infer_schema(read_table(table_files(settings.source)), columns))
     seconds["extract"], snapshot = _timed(lambda: extract(settings))
     one_each = settings.model_copy(update={"shards_per_task": 1})

@@ -44,7 +44,8 @@ class Check:
         sentence: Takes `quality` of `dataset.json` and the threshold, and says what exceeds the threshold. The text is
             empty if nothing does, or if the facts are not known yet.
         declares: What both settings declare, beside those of all checks.
-        thresholds: The threshold for each kind of examples, if that of the setting is empty.
+        thresholds: The threshold for each kind of examples, if that of the setting is empty. Other kinds have that of
+            images.
     """
 
     action: Setting
@@ -58,7 +59,7 @@ class Check:
 
     def threshold_of(self, value: float | None, kind: str) -> float:
         """Return the threshold for a kind of examples. `value` is that of the setting."""
-        return self.thresholds[kind] if value is None else value
+        return self.thresholds.get(kind, self.thresholds[IMAGES]) if value is None else value
 
 
 def settings_of_checks() -> dict[str, Any]:

@@ -271,8 +271,8 @@ class _SettingsBeforeGate(BaseModel):
         title="Columns",
         examples=["age,income,geo.*"],
         description="In a table: names of the columns to read, separated by commas, or patterns: * stands for any "
-        "characters. A field of a struct has a name such as geo.lat. The columns that other settings name, such as the "
-        "label, are always read. Empty: all columns.",
+        "characters, ? for one character, and [ab] for one of a and b. A field of a struct has a name such as geo.lat. "
+        "The columns that other settings name, such as the label, are always read. Empty: all columns.",
     )
 
     drop_columns: Annotated[NamesText, Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE), SOURCE] = Field(

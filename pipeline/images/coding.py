@@ -11,11 +11,12 @@ from typing import NamedTuple
 from PIL import Image
 
 from pipeline.images import heif
+from pipeline.images.header import JPEG_MAGIC, PNG_MAGIC
 from pipeline.images.pillow_internals import component_sampling
 from pipeline.images.rejection import Rejection
 from pipeline.sources.suffixes import OTHER_SUFFIXES, suffix_of
 
-JPEG_MAGIC, _TIFF_MAGICS = b"\xff\xd8\xff", (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_TIFF_MAGICS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _LOSSLESS, _JPEG_LS, _SCAN = (0xC3, 0xC7, 0xCB, 0xCF), 0xF7, 0xDA
 _NOT_FRAMES = (0xC4, 0xC8, 0xCC)
 """These markers lie between the codes of frames: Huffman tables, a reserved code, and arithmetic conditioning."""
@@ -104,6 +105,8 @@ def why_unreadable(encoded: bytes, key: str = "") -> Rejection:
         return Rejection(
             "a TIFF that is damaged or of a kind that is not supported", "save it again as PNG or as 8-bit RGB"
         )
+    if encoded.startswith((JPEG_MAGIC, PNG_MAGIC)):
+        return Rejection(f"damaged {'JPEG' if encoded.startswith(JPEG_MAGIC) else 'PNG'}: its header cannot be read")
     suffix = suffix_of(key)
     if suffix in OTHER_SUFFIXES:
         return Rejection(f"{suffix} images are not supported", CONVERT)

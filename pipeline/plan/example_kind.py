@@ -51,6 +51,9 @@ class Lister(Protocol):
     changes meanwhile.
     """
 
+    memory: ClassVar[int]
+    """About how many bytes a process takes that lists a range, with room to spare."""
+
     def divide(self, folder: Place, max_ranges: int) -> list[Any]:
         """Return the ranges of a large source, as JSON; at most one if it is small.
 

@@ -192,9 +192,10 @@ def _checked_rows(piece: Piece, first: int, count: int, begin: int) -> _Rows | N
 
 def _lost(place: Place, what: str) -> FileSystemError:
     if place.suffix == ".jsonl":  # Rows of a table are not copied when a part is sorted.
+        # Perhaps only the index is damaged. It would stay, because the new part may have the same name.
         return FileSystemError(
-            f"{place} {what}: it belongs to the snapshot, so begin with `extract` (in Airflow: clear `extract` and all "
-            "tasks after it)"
+            f"{place} {what}: it belongs to the snapshot, so remove all files {place.with_suffix('.*')}, and begin "
+            "with `extract` (in Airflow: clear `extract` and all tasks after it)"
         )
     return FileSystemError(
         f"{place} {what}: remove all files {place.with_suffix('.*')}, and run `shard` again from its plan (in Airflow: "

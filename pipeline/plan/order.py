@@ -40,7 +40,7 @@ from pipeline.snapshot.snapshot import Snapshot
 from pipeline.storage import Place
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import progress
-from pipeline.system.resources import usable_cores
+from pipeline.system.resources import available_memory, usable_cores
 
 _log = logging.getLogger(__name__)
 ROWS_PER_BIN = 1024
@@ -49,7 +49,9 @@ MAX_BIN_BITS = 20
 """There are at most 2**20 bins, which take 8 MB."""
 INDEX_READERS = 4
 MAX_SORTERS = 4
-"""At most this many parts are sorted at once. Each takes up to 0.3 GB of memory."""
+"""At most this many parts are sorted at once."""
+SORT_BYTES = 300_000_000
+"""A part that is sorted takes up to this many bytes of memory."""
 READERS = 32
 """This many descriptions of sorted parts are read at once. In a bucket, each takes a request."""
 
@@ -233,7 +235,7 @@ def _sorted_parts(parts: Sequence[Part], rule: SplitRule) -> Iterator[SortedPart
         under_way=READERS,
         size_of=lambda pair: pair[1].nbytes,
     )
-    sorters = min(usable_cores(), MAX_SORTERS)
+    sorters = max(1, min(usable_cores(), MAX_SORTERS, available_memory() // SORT_BYTES))
     yield from ordered_map(lambda item: item[-1] or sorted_part(item[0], rule, item[1]), loaded, sorters, sorters)
 
 

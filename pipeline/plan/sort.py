@@ -16,8 +16,9 @@ examples of all parts can be found one range after another. The description is w
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -206,7 +207,8 @@ def _sort(part: Part, rule: SplitRule, earlier: NDArray[np.void]) -> SortedPart:
     lowest = _lowest_of(columns, rule)
     kinds, hashes = kinds_of(columns, rule, lowest), _hashes(columns, rule, earlier)
     order = _by_kind_and_hash(kinds, hashes)
-    _order_equal_hashes(part, columns, order, hashes, kinds)
+    content = cache(storage.place_of(part.rows).read_bytes)  # Read once, and only if it is needed.
+    _order_equal_hashes(content, columns, order, hashes, kinds)
     starts = starts_of(columns["length"][order])
     described = SortedPart(
         name=_name(rule, earlier),
@@ -216,7 +218,7 @@ def _sort(part: Part, rule: SplitRule, earlier: NDArray[np.void]) -> SortedPart:
     )
     if described.has_lines:
         with storage.write_whole(lines_path(part, described), synced=True) as file:
-            file.writelines(_lines_in_order(part, columns, order))
+            file.writelines(_lines_in_order(content(), columns, order))
     index = np.empty(part.listed, INDEX)
     index["hash"], index["end"] = hashes[order], starts + columns["length"][order]
     index["crc32c"] = columns["checksum"][order] ^ folded(index["hash"]).astype(np.uint32)
@@ -230,9 +232,8 @@ def _sort(part: Part, rule: SplitRule, earlier: NDArray[np.void]) -> SortedPart:
     return described
 
 
-def _lines_in_order(part: Part, columns: NDArray[np.void], order: NDArray[np.intp]) -> Iterator[bytes]:
-    """Yield the lines of a part in an order, many of them joined."""
-    content = storage.place_of(part.rows).read_bytes()
+def _lines_in_order(content: bytes, columns: NDArray[np.void], order: NDArray[np.intp]) -> Iterator[bytes]:
+    """Yield the lines of a part, whose file of rows has this content, in an order, many of them joined."""
     for start in range(0, len(order), LINES_AT_ONCE):
         some = columns[order[start : start + LINES_AT_ONCE]]
         begins = some["offset"].astype(np.int64)
@@ -255,17 +256,20 @@ def _numbered(hashes: NDArray[np.uint64], earlier: NDArray[np.void]) -> NDArray[
 
 
 def _order_equal_hashes(
-    part: Part,
+    content: Callable[[], bytes],
     columns: NDArray[np.void],
     order: NDArray[np.intp],
     hashes: NDArray[np.uint64],
     kinds: NDArray[np.int8],
 ) -> None:
-    """Order rows of one kind with equal hashes as `merged_lines` does: by their lines. They are rare."""
+    """Order rows of one kind with equal hashes as `merged_lines` does: by their lines. They are rare.
+
+    `content` returns the content of the file of rows.
+    """
     is_equal = (hashes[order[1:]] == hashes[order[:-1]]) & (kinds[order[1:]] == kinds[order[:-1]])
     if not is_equal.any():
         return
-    lines = storage.place_of(part.rows).read_bytes()
+    lines = content()
 
     def line_of(number: np.intp) -> bytes:
         begin = int(columns["offset"][number])

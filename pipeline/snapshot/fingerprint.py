@@ -29,7 +29,8 @@ def hashes_of(rows: Sequence[bytes]) -> Hashes:
 
 def as_hashes(digests: Sequence[bytes]) -> Hashes:
     """Return digests, which have equal sizes, as hashes."""
-    return np.frombuffer(b"".join(digests), _WORD).reshape(len(digests), -1)
+    words = len(digests[0]) // _WORD.itemsize if digests else 0
+    return np.frombuffer(b"".join(digests), _WORD).reshape(len(digests), words)
 
 
 class Fingerprint:

@@ -28,8 +28,6 @@ from pipeline.system.progress import Show, no_progress, progress
 
 MAX_RANGES = 1000
 """At most this many tasks list a source. Airflow maps a task at most 1,024 times."""
-PROCESS_BYTES = 600_000_000
-"""A process that lists a table takes 360 to 450 MB."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +53,9 @@ def extract(settings: Settings) -> Place:
     paths = divide(settings)
     if not paths:
         return list_all(settings)
+    task = Task(list_range_file, allowlists(settings), _lister(settings).memory)
     with progress("extract", 0) as advance:
-        engine_named(settings.engine)(Task(list_range_file, allowlists(settings), PROCESS_BYTES), paths, advance)
+        engine_named(settings.engine)(task, paths, advance)
     return join(settings, paths)
 
 

@@ -13,7 +13,7 @@ def available_memory(root: Path = Path("/")) -> int:
     With the figures of the host alone, a container could take so much memory that it is killed. `root` is the folder
     that holds proc/ and sys/.
     """
-    import psutil  # Only a training and the local engine ask for it.
+    import psutil  # Only training, planning and the local engine ask for it.
 
     groups = memory_groups(root)
     left = [limit - group.use()["used"] for group in groups if (limit := limit_of(group)) is not None]

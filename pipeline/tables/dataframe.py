@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Batches = Iterable[pa.RecordBatch]
 
 
-def list_dataframe(frame: "DataFrame", settings: Settings, arrange: Arrange | None = None) -> Place:
+def list_dataframe(frame: "DataFrame", settings: Settings, arrange: Arrange) -> Place:
     """List the rows of a DataFrame, and return the file of the snapshot.
 
     `arrange` decides the order in which the lines of a part are stored: see `write_parts`.

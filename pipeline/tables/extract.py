@@ -7,6 +7,7 @@ from contextlib import closing
 from itertools import chain
 
 import numpy as np
+import pyarrow as pa
 
 from pipeline import storage
 from pipeline.config.example_kinds import TABLE
@@ -29,7 +30,7 @@ MAX_VALUES = 32_000_000
 PART_BYTES = 64_000_000
 """The rows of a part have about this many bytes. Unlike images, they are held in memory several times."""
 THREADS = 2
-"""This many batches are converted at once."""
+"""At most this many batches are converted at once."""
 _log = logging.getLogger(__name__)
 
 
@@ -64,8 +65,10 @@ def _blocks(
         return list(rows_of_batch(converted(raw.batch, schema), raw, schema))
 
     classes: Counter[str] = Counter()
-    # Arrow works without Python's lock, so two batches are done at once.
-    batches = ordered_map(rows_of, _numbered(raws, prefix, number), THREADS, under_way=THREADS + 1)
+    # Arrow works without Python's lock, so two batches are done at once. The local engine has a process for each core,
+    # and gives each one thread.
+    threads = min(THREADS, pa.cpu_count())
+    batches = ordered_map(rows_of, _numbered(raws, prefix, number), threads, under_way=threads + 1)
     for rows in chain.from_iterable(batches):
         columns, labels = rows.block.columns, rows.block.labels
         listing.listed += len(columns)

@@ -26,6 +26,7 @@ Open = Callable[[Place], AbstractContextManager[io.BufferedReader]]
 
 _BLOCK = 16 << 20
 """About this many bytes are parsed at once. A line has at most as many."""
+_ONE_TYPE = "write the column with one type, or leave it out with drop_columns"
 _ROW = re.compile(r"in row (\d+)")
 
 
@@ -80,7 +81,10 @@ def _survey(files: Sequence[Place], opened: Open, selection: Selection) -> pa.Sc
                 times |= {field.name for field in flat if pa.types.is_timestamp(field.type)}
                 texts |= {field.name for field in flat if pa.types.is_string(field.type)}
                 fields = pa.schema(changed(table.schema, without_times))
-                total = pa.unify_schemas([total, fields], promote_options="permissive")
+                try:
+                    total = pa.unify_schemas([total, fields], promote_options="permissive")
+                except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+                    raise ValueError(f"{error}: {_ONE_TYPE}") from error
     if not total.names:
         raise SourceError(f"{files[0]} has no row with a value: add rows to the table")
     are_times = times - texts
@@ -112,12 +116,7 @@ def _tables(stream: io.BufferedReader, parse: json.ParseOptions, selection: Sele
             reason = _ROW.sub(lambda match: f"in row {rows + int(match[1]) + 1}", str(error))  # noqa: B023
             # "Column()" is the line itself.
             is_of_column = "changed from" in reason and "Column()" not in reason
-            advice = (
-                "write the column with one type, or leave it out with drop_columns"
-                if is_of_column
-                else "each line must be one object"
-            )
-            raise ValueError(f"{reason}: {advice}") from error
+            raise ValueError(f"{reason}: {_ONE_TYPE if is_of_column else 'each line must be one object'}") from error
         _require_digits(table, block, selection)
         rows += table.num_rows
         yield table

@@ -33,7 +33,7 @@ class TableOptions:
     selection: Selection
     folder: Place
     """Folder of the snapshots of the dataset name."""
-    arrange: Arrange | None = None
+    arrange: Arrange
     """The order in which the lines of a part are stored: see `write_parts`."""
 
     @property
@@ -42,7 +42,7 @@ class TableOptions:
         return self.columns.dialect
 
 
-def table_options(settings: Settings, arrange: Arrange | None = None) -> TableOptions:
+def table_options(settings: Settings, arrange: Arrange) -> TableOptions:
     """Return the options of settings that were checked."""
     columns = Columns(
         label=settings.label_column,

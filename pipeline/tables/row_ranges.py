@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, groupby
-from typing import Any
+from typing import Any, ClassVar
 
 from pipeline import storage
 from pipeline.config.allowed import require_output
@@ -61,6 +61,9 @@ class TableLister:
     SourceError: the table cannot be read, has no row that can be used, or changes meanwhile. SettingsError: a setting
     names a column that the table does not have.
     """
+
+    memory: ClassVar[int] = 600_000_000
+    """Processes were seen to take 430 to 540 MB, for tables of 3 to 200 columns in CSV and Parquet."""
 
     def __init__(self, options: TableOptions) -> None:
         self._options = options

@@ -1,7 +1,7 @@
 """Rows of a table as rows of a snapshot. Each carries its own record, so nothing is read again to write it."""
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from dataclasses import replace
 from typing import NamedTuple
 
 import google_crc32c
@@ -24,8 +24,6 @@ from pipeline.tables.schema import Column, Schema
 from pipeline.tables.source import RawBatch
 from pipeline.tables.stated_splits import splits_of
 
-CACHED_HEADS = 1 << 14
-"""The heads of at most this many lengths of records are cached."""
 _ESCAPED = r'[^ -~]|["\\]'
 """Matches a text with characters that JSON in ASCII escapes."""
 
@@ -88,7 +86,7 @@ def _accepted(typed: pa.RecordBatch, schema: Schema, split: str) -> Rows:
         named = joined(compared, b"\0", labels.cast(pa.large_string()).cast(BYTES))
         keys = pa.array(map(xxhash.xxh3_128_hexdigest, values(named)), pa.large_string())
     entry_bytes = pc.add(pc.binary_length(compared), pc.binary_length(last))
-    examples = joined(heads_of(entry_bytes, lru_cache(CACHED_HEADS)(example_head)), compared, last)
+    examples = joined(heads_of(entry_bytes, example_head), compared, last)
     # A size of 0 is that of a rejected row. All features of another row may be missing.
     sizes = pc.max_element_wise(pc.binary_length(compared), 1)
     # The form of `identity` and `to_line` in pipeline/snapshot/raw_example.py, without a checksum of the source.
@@ -143,7 +141,7 @@ def _rejected(typed: pa.RecordBatch, places: Sequence[str], rejections: Sequence
 
 
 def _without_record(rows: Sequence[RawExample], schema: Schema) -> Rows:
-    block = block_of(rows)
+    block = replace(block_of(rows), keys=())  # Like those of other rows of a table.
     # Many rejected rows may be equal. Their size of 0 shows that they are no duplicates.
     block.columns["content"] = block.columns["order"]
     return Rows(block, no_values(schema, len(rows)))

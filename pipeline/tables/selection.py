@@ -156,6 +156,8 @@ class Chooser:
         self._selection, self._names_of_others = selection, names_of_others
         self._first: Any = None
         """The first file."""
+        self._kinds: Mapping[str, pa.DataType] = {}
+        """The types of its columns."""
         self._selected: Sequence[str] = ()
         self.names: Sequence[str] = ()
         """The columns of the table, in the order of the first file."""
@@ -173,7 +175,8 @@ class Chooser:
         Raises:
             SettingsError: A setting names no column of the first file, or leaves no column to learn from.
             SourceError: A column has no name, or the name of another one; Tenfold does not read the type of a column
-                that a setting names; no column is left to learn from; or the file has other columns than the first one.
+                that a setting names, or reads it only in one of two files; no column is left to learn from; or the
+                file has other columns than the first one.
         """
         _require_names(schema.names, place)
         kinds = dict(zip(schema.names, schema.types, strict=True))
@@ -183,7 +186,7 @@ class Chooser:
             self._selection.require_matches(names, self._names_of_others)
         selected = list(filter(self._selection.includes, names))
         if is_first:
-            self._first, self._selected = place, selected
+            self._first, self._selected, self._kinds = place, selected, kinds
             unread = {name: kinds[name] for name in selected if name in kinds and not value_type_of(kinds[name])}
             if asked := next(filter(self._selection.asked_by, unread), None):
                 raise self._unread(asked, unread[asked], place)
@@ -198,9 +201,7 @@ class Chooser:
             self._selection.require_features(self.names, unread, place)
         else:
             self._require_same(selected, place)
-            for name in self.names:
-                if name in kinds and not value_type_of(kinds[name]):
-                    raise self._unread(name, kinds[name], place)
+            self._require_same_read(selected, kinds, place)
         if read := [name for name in self.names if name in kinds]:
             return read
         # Without a column, nobody would know how many rows the file has.
@@ -217,6 +218,19 @@ class Chooser:
             f"{setting and f', but {setting} selects it'}: {leave}write its parts as columns of their own (text, "
             "numbers, dates, times, or lists of these)"
         )
+
+    def _require_same_read(self, selected: Sequence[str], kinds: Mapping[str, pa.DataType], place: Any) -> None:
+        """Raise SourceError if Tenfold reads a column of this file, but not of the first one, or the reverse."""
+        for name in selected:
+            if name not in kinds or bool(value_type_of(kinds[name])) != (name in self.left_out):
+                continue
+            if self._selection.asked_by(name) or name not in self._kinds:
+                raise self._unread(name, kinds[name], place)
+            raise SourceError(
+                f"the column {name!r} holds {kinds[name]} in {place}, but {self._kinds[name]} in {self._first}, and "
+                "only one of these types is supported: write it with one type in all files, or leave it out with "
+                "drop_columns"
+            )
 
     def _require_same(self, selected: Sequence[str], place: Any) -> None:
         """Raise SourceError if a file has other columns than the first one. Their order may differ."""

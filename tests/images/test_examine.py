@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from pipeline.images.examine import Examiner, Rules, UsableImage, examine, is_misnamed
+from pipeline.images.rejection import Rejection
 from pipeline.sources import Box
 from tests.conftest import jpeg
 from tests.images.drawn import animated, decoded, encoded, picture, rejection, scene, turned, usable
@@ -138,7 +139,7 @@ def test_transparent_pixels_become_white():
         (jpeg(1, (300, 200))[:-400], "cannot be decoded|damaged JPEG: Premature end"),
         (jpeg(1)[:30], "cannot be decoded|not an image|damaged JPEG"),
         (encoded(picture(), "PNG")[:-30], "cannot be decoded"),
-        (b"\xff\xd8\xff\xd9", "not an image"),
+        (b"\xff\xd8\xff\xd9", "damaged JPEG"),
     ],
     ids=["empty", "html", "zeros", "half", "header", "png", "markers"],
 )
@@ -146,6 +147,20 @@ def test_broken_images_are_rejected_with_a_reason_and_advice(image: bytes, messa
     found = rejection(image, rules)
     assert re.search(message, found.reason)
     assert found.advice
+
+
+@pytest.mark.parametrize(
+    ("image", "reason"),
+    [
+        (jpeg(1)[:3] + bytes(100), "damaged JPEG"),
+        (encoded(picture(), "PNG")[:8] + bytes(100), "damaged PNG"),
+        (bytes(100), ".raf images are not supported"),
+    ],
+)
+def test_the_content_of_a_broken_file_says_more_than_its_suffix(image: bytes, reason: str):
+    found = examine(image, STRICT, key="a/1.raf")
+    assert isinstance(found, Rejection)
+    assert found.reason.startswith(reason)
 
 
 def test_damage_in_the_body_is_a_reason_for_rejection_unless_only_the_header_is_checked():

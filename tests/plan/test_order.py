@@ -3,6 +3,8 @@
 import io
 import json
 import random
+import re
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -15,10 +17,11 @@ import pytest
 
 from pipeline.errors import FileSystemError
 from pipeline.gate.equal_examples import equal_examples
+from pipeline.plan import order as orders
 from pipeline.plan.assign import salted
 from pipeline.plan.merge import MIN_ROWS, merged_lines
 from pipeline.plan.order import ROWS_PER_BIN, Order
-from pipeline.plan.sort import SplitRule, line_order
+from pipeline.plan.sort import SortedPart, SplitRule, line_order, sorted_part
 from pipeline.snapshot.part import COLUMNS, SPLITS, Arrange, PartLimits, blocks_of, hash_texts, rows_of, write_parts
 from pipeline.snapshot.raw_example import Origin, RawExample, content_of, from_line, to_line
 from pipeline.snapshot.raw_reader import RawReader
@@ -149,6 +152,27 @@ def test_lines_that_a_part_stores_in_order_are_not_copied(case: str, tmp_path: P
     assert len(rows) == 1 or list(tmp_path.glob("*.lines"))
 
 
+@pytest.mark.parametrize(
+    ("free", "at_once"), [(0, 1), (899_999_999, 2), (10**12, 4)], ids=["no memory", "memory for two", "four cores"]
+)
+def test_as_many_parts_are_sorted_at_once_as_memory_allows(
+    free: int, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """With more, `plan` would be killed on a machine with little memory."""
+    together, threads = threading.Barrier(at_once, timeout=60), set()
+
+    def sort(*arguments: Any) -> SortedPart:
+        threads.add(threading.get_ident())
+        together.wait()
+        return sorted_part(*arguments)
+
+    monkeypatch.setattr(orders, "sorted_part", sort)
+    monkeypatch.setattr(orders, "usable_cores", lambda: 4)
+    monkeypatch.setattr(orders, "available_memory", lambda: free, raising=False)
+    assert_ordered(images(12), RULE, PartLimits(1), tmp_path)
+    assert len(threads) == at_once
+
+
 def test_rows_keep_their_numbers_whatever_the_order_of_their_lines(tmp_path: Path):
     rows = images(30)
     arranged = snapshot_of(rows, tmp_path, PartLimits(10), partial(line_order, rule=RULE))
@@ -256,25 +280,40 @@ def split_in(order: Order, snapshot: Snapshot, key: str) -> str:
     return next(SPLITS[each.split] for each in placed if each.example.key == key)
 
 
-def test_a_lost_file_of_a_sorted_part_is_named(tmp_path: Path):
-    order = Order(snapshot_of(images(30), tmp_path, PartLimits(10)), RULE)
+SNAPSHOT_IS_LOST = r"it belongs to the snapshot, so remove all files .*\.\*, and begin with `extract`"
+PART_IS_LOST = r"remove all files .*\.\*, and run `shard` again.*begin with `extract`"
+RULE_ORDER = partial(line_order, rule=RULE)
+
+
+@pytest.mark.parametrize(("arrange", "advice"), [(None, PART_IS_LOST), (RULE_ORDER, SNAPSHOT_IS_LOST)])
+def test_a_lost_file_of_a_sorted_part_is_named(arrange: Arrange | None, advice: str, tmp_path: Path):
+    order = Order(snapshot_of(images(30), tmp_path, PartLimits(10), arrange), RULE)
     [pieces] = order.pieces("train", [0, 20])
     lines = Path(pieces[1].lines)
     content = lines.read_bytes()
     lines.write_bytes(content[: len(content) // 2])
-    with pytest.raises(FileSystemError, match=rf"{lines.name} is missing or too short"):
+    with pytest.raises(FileSystemError, match=rf"{lines.name} is missing or too short: {advice}"):
         list(merged_lines(pieces))
     lines.unlink()
-    with pytest.raises(FileSystemError, match=rf"{lines.name} is missing or too short.*begin with `extract`"):
+    with pytest.raises(FileSystemError, match=rf"{lines.name} is missing or too short: {advice}"):
         list(merged_lines(pieces))
 
 
-@pytest.mark.parametrize("suffix", ["lines", "index"])
-def test_damaged_rows_are_noticed(tmp_path: Path, suffix: str):
+@pytest.mark.parametrize(
+    ("arrange", "file", "advice"),
+    [
+        (None, "lines", PART_IS_LOST),
+        (None, "index_file", PART_IS_LOST),
+        (RULE_ORDER, "lines", SNAPSHOT_IS_LOST),
+        # The lines are damaged as far as a task can tell.
+        (RULE_ORDER, "index_file", f"{PART_IS_LOST}|{SNAPSHOT_IS_LOST}"),
+    ],
+)
+def test_damaged_rows_are_noticed(arrange: Arrange | None, file: str, advice: str, tmp_path: Path):
     """Otherwise, an image could get another label. A bucket states no checksum of a part of an object."""
-    order = Order(snapshot_of(images(30), tmp_path, PartLimits(10)), RULE)
+    order = Order(snapshot_of(images(30), tmp_path, PartLimits(10), arrange), RULE)
     [pieces] = order.pieces("train", [0, 20])
-    path = Path(pieces[1].lines).with_suffix(f".{suffix}")
+    path = Path(getattr(pieces[1], file))
     content = path.read_bytes()
     for position in range(0, len(content), 3):
         path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
@@ -284,8 +323,23 @@ def test_damaged_rows_are_noticed(tmp_path: Path, suffix: str):
                 :20
             ]
     path.write_bytes(content[: len(content) // 2] + b"\xff" * (len(content) - len(content) // 2))
-    with pytest.raises(FileSystemError, match=r"is damaged|too short"):
+    with pytest.raises(FileSystemError, match=rf"(is damaged|too short): ({advice})"):
         list(merged_lines(pieces))
+
+
+@pytest.mark.parametrize("file", ["lines", "index_file"])
+def test_rows_of_a_damaged_table_are_listed_again_as_the_error_advises(file: str, tmp_path: Path):
+    """The new part has the same name, so damage in an index that is kept would stay."""
+    order = Order(snapshot_of(images(30), tmp_path, PartLimits(10), RULE_ORDER), RULE)
+    [pieces] = order.pieces("train", [0, 20])
+    path = Path(getattr(pieces[1], file))
+    path.write_bytes(b"\xff" * path.stat().st_size)
+    with pytest.raises(FileSystemError) as raised:
+        list(merged_lines(pieces))
+    for pattern in re.findall(r"remove all files (\S+), ", str(raised.value)):
+        for each in tmp_path.glob(Path(pattern).name):
+            each.unlink()
+    assert_ordered(images(30), RULE, PartLimits(10), tmp_path, RULE_ORDER)
 
 
 @pytest.mark.parametrize("rows_per_range", [5, *(pytest.param(rows, marks=pytest.mark.long) for rows in (1, 1000))])

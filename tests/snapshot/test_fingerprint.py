@@ -35,6 +35,12 @@ def test_merged_parts_have_the_fingerprint_of_the_whole():
         assert merged.hexdigest() == of(ROWS).hexdigest()
 
 
+def test_no_rows_are_added():
+    fingerprint = of(ROWS)
+    fingerprint.add(hashes_of([]))
+    assert fingerprint.hexdigest() == of(ROWS).hexdigest()
+
+
 def test_other_rows_have_another_fingerprint():
     changed = [*ROWS[:-1], b"row X"]
     doubled, without, none = [*ROWS, ROWS[0]], ROWS[1:], list[bytes]()

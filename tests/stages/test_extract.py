@@ -1,6 +1,7 @@
 """Extract in several tasks: the same snapshot, and what happens if one task fails, or if the source changes."""
 
 import json
+import logging
 import os
 import signal
 import time
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 from pipeline.config.settings import Settings
+from pipeline.engines import local
 from pipeline.errors import FileSystemError, SettingsError, SourceError
 from pipeline.plan.plan import load_plan
 from pipeline.snapshot import checksums
@@ -56,6 +58,16 @@ def test_several_processes_make_the_snapshot_of_one(divided: Settings):
     assert content_of(joined) == content_of(alone)
     assert skipped == skipped_path(path).read_bytes()
     assert skipped.count(b"\n") == 2
+
+
+def test_a_process_that_lists_images_takes_little_memory(
+    divided: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(local, "usable_cores", lambda: 4)
+    monkeypatch.setattr(local, "available_memory", lambda: 700_000_000)
+    extract(divided)
+    assert "3 worker processes instead of 4, because 0.7 GB of memory are free, and each may take 0.2 GB" in caplog.text
 
 
 def test_a_small_source_is_not_divided(settings: Settings):

@@ -3,9 +3,12 @@
 import csv
 import gzip
 import io
+import itertools
 import json
+import logging
 import os
 import random
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +18,14 @@ import pyarrow.parquet as parquet
 import pytest
 
 from pipeline.config.settings import Settings, settings_from
+from pipeline.engines import local
 from pipeline.errors import FileSystemError, SettingsError, SourceError
 from pipeline.snapshot.part import rows_of
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.stages.build import build
 from pipeline.stages.extract import describe_range, divide, extract, join, list_all, list_range_file
 from pipeline.storage import place_of
+from pipeline.tables import convert
 from pipeline.tables.dialect import Dialect
 from pipeline.tables.files import table_files
 from pipeline.tables.pieces import FilePiece, csv_pieces, grouped, parquet_pieces
@@ -324,3 +329,39 @@ def test_a_table_of_one_class_is_refused_before_its_ranges(tmp_path: Path, setti
     path.write_text("x,y\n" + "1,yes\n" * 400_000)
     with pytest.raises(SourceError, match="a class needs at least two"):
         divide(settings(path))
+
+
+def test_a_process_that_lists_a_table_takes_more_memory_than_one_of_images(
+    settings: Callable[..., Settings],
+    table: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(local, "usable_cores", lambda: 2)
+    monkeypatch.setattr(local, "available_memory", lambda: 700_000_000)
+    extract(settings(table))
+    assert "1 worker process instead of 2, because 0.7 GB of memory are free, and each may take 0.6 GB" in caplog.text
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_are_converted_by_as_many_threads_as_arrow_may_have(
+    threads: int, settings: Callable[..., Settings], table: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The local engine has a process for each core, and gives each one thread."""
+    before, found = pa.cpu_count(), set()
+
+    def converted(*arguments: Any) -> Any:
+        found.add(threading.get_ident())
+        if next(calls) < threads:
+            together.wait()
+        return convert.converted(*arguments)
+
+    calls, together = itertools.count(), threading.Barrier(threads, timeout=60)
+    monkeypatch.setattr("pipeline.tables.extract.converted", converted)
+    pa.set_cpu_count(threads)
+    try:
+        list_all(settings(table))
+    finally:
+        pa.set_cpu_count(before)
+    assert len(found) == threads

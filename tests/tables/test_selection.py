@@ -376,6 +376,25 @@ def test_a_table_without_a_column_to_learn_from_is_refused(
         list_all(settings(place, key_column="key"))
 
 
+@pytest.mark.parametrize("is_left_out_of_first", [True, False])
+def test_a_column_whose_type_is_supported_in_one_file_only_is_refused(
+    is_left_out_of_first: bool, settings: Callable[..., Settings], tmp_path: Path
+):
+    """Otherwise, the name of the first file would decide whether its values are left out."""
+    rest = {"a": list(range(20)), "y": ["n", "y"] * 10}
+    maps = {**rest, "m": pa.array([[("k", 1)]] * 20, pa.map_(pa.string(), pa.int64()))}
+    tables = [maps, {**rest, "m": list(range(20))}]
+    for name, columns in zip("12", tables if is_left_out_of_first else tables[::-1], strict=True):
+        write_table(tmp_path / "t" / f"{name}.parquet", pa.table(columns))
+    kinds = ["map<.*>", "int64"] if is_left_out_of_first else ["int64", "map<.*>"]
+    with pytest.raises(
+        SourceError,
+        match=rf"'m' holds {kinds[1]} in .*2\.parquet, but {kinds[0]} in .*1\.parquet, and .* with drop_columns",
+    ):
+        list_all(settings(tmp_path / "t"))
+    assert names_of(settings(tmp_path / "t", drop_columns="m")) == ["a", "y"]
+
+
 def test_a_column_that_is_left_out_is_not_read(settings: Callable[..., Settings], tmp_path: Path):
     """A map of 2 GB in a file of 4 kB took 4 GB of memory before its type was refused."""
     table = with_other_types()
@@ -387,13 +406,6 @@ def test_a_column_that_is_left_out_is_not_read(settings: Callable[..., Settings]
     content[start + 40 : start + 60] = bytes(20)
     (tmp_path / "t.parquet").write_bytes(content)
     assert load_snapshot(list_all(settings(tmp_path / "t.parquet"))).listed == ROWS
-
-
-def test_a_type_that_only_a_later_file_has_is_refused(settings: Callable[..., Settings], tmp_path: Path):
-    write_table(tmp_path / "t/1.parquet", pa.table({"a": [1], "y": ["n"]}))
-    write_table(tmp_path / "t/2.parquet", pa.table({"a": pa.array([1], pa.time64("us")), "y": ["y"]}))
-    with pytest.raises(SourceError, match=r"the column 'a' of .*2.parquet holds time64.us., .* leave it out with drop"):
-        list_all(settings(tmp_path / "t"))
 
 
 def test_a_lot_of_columns_that_are_left_out_are_counted():
@@ -445,13 +457,32 @@ def test_types_of_json_lines_may_differ_in_a_column_that_is_not_read(
         for each in range(56)
     ]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(SourceError, match=r"cannot be read as a table"):
+    advice = r"cannot be read as a table.*: write the column with one type, or leave it out with drop_columns"
+    with pytest.raises(SourceError, match=advice):
         list_all(settings(tmp_path / "t.jsonl"))
-    with pytest.raises(SourceError, match=r"cannot be read as a table"):
+    with pytest.raises(SourceError, match=advice):
         list_all(settings(tmp_path / "t.jsonl", drop_columns="g.b*"))
     for selected in ({"drop_columns": "b*,g.b*"}, {"columns": "a"}):
         snapshot = load_snapshot(list_all(settings(tmp_path / "t.jsonl", **selected)))
         assert ([column["name"] for column in snapshot.table["columns"]], snapshot.listed) == (["a", "y"], 56)
+
+
+@pytest.mark.parametrize(
+    "values", [(1, "x"), ({"q": 1}, {"q": "x"}), (1, {"q": 1})], ids=["texts", "fields", "objects"]
+)
+def test_files_of_json_lines_with_other_types_are_refused_with_advice(
+    values: tuple[Any, Any], settings: Callable[..., Settings], tmp_path: Path
+):
+    (tmp_path / "t").mkdir()
+    for number, value in enumerate(values):
+        lines = [json.dumps({"a": each, "b": value, "y": each % 2}) + "\n" for each in range(20)]
+        (tmp_path / "t" / f"{number}.jsonl").write_text("".join(lines))
+    with pytest.raises(
+        SourceError,
+        match=r"1\.jsonl cannot be read as a table: .*: write the column with one type, or leave it out with drop_c",
+    ):
+        list_all(settings(tmp_path / "t"))
+    assert names_of(settings(tmp_path / "t", drop_columns="b*")) == ["a", "y"]
 
 
 # Structs.

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from pipeline.config.settings import Settings
 from pipeline.config.workspace import snapshots_folder
@@ -25,6 +25,8 @@ from pipeline.system.progress import Show
 
 class Lister:
     """Lists a file in one range."""
+
+    memory: ClassVar[int] = 200_000_000
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
