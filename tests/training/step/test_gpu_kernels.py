@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from pipeline.config.automatic import training_settings
-from pipeline.config.settings import Settings
+from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.input import training_batches
 from pipeline.input.augmentation import flipped
@@ -65,9 +65,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / f"{number}.jpg").write_bytes(jpeg(number))
     rows = [json.dumps({"path": f"{number}.jpg", "labels": ["a", "b"][: 1 + number % 2]}) for number in range(12)]
     (root / "list.jsonl").write_text("\n".join(rows))
-    return Path(
-        build(training_settings({"source_uri": str(root / "list.jsonl"), "workspace": str(root / "w")}))["dataset"]
-    )
+    return Path(build(settings_from({"source_uri": str(root / "list.jsonl"), "workspace": str(root / "w")}))["dataset"])
 
 
 @pytest.fixture(scope="module")
