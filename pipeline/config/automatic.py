@@ -1,4 +1,4 @@
-"""The settings of one training, with the values that Tenfold chooses for those that are empty or `auto`.
+"""The settings of one training, with values that Tenfold chooses if a setting is empty or `auto`.
 
 The values follow from the kind of the examples, the number of training examples and the other settings. They do not
 depend on the machine, so a training that continues elsewhere is the same training.

@@ -332,8 +332,8 @@ class _SettingsBeforeGate(BaseModel):
         title="CSV delimiter",
         max_length=3,
         examples=[";", "tab"],
-        description="In a table of CSV: the character between two fields, or tab. Empty: a comma, a tab for .tsv, and "
-        "for .txt the one that the first lines have.",
+        description="In a table of CSV: the character between two fields, or tab. Empty: a comma, or a "
+        "tab for .tsv. For .txt, the first two lines decide.",
     )
 
     csv_columns: Annotated[Names, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(TABLE), SOURCE] = Field(

@@ -32,7 +32,7 @@ _COMPRESSED_PLANES = (*_PLANES_OF_8_BITS, "I;16", "I;16B")
 
 
 def why_refused(image: Image.Image, key: str) -> Rejection | None:
-    """Return why the pixels of an open image are not read; None if it is no TIFF, or one that is read correctly.
+    """Return why the pixels of an open image are not read; None if it is no TIFF, or if it is read correctly.
 
     `key` is that of the file. A camera raw file is a TIFF, too, and its first image is a small preview.
     """

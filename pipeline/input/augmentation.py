@@ -7,7 +7,7 @@ _LUMA = (0.299, 0.587, 0.114)
 
 
 def flipped(images: tf.Tensor, mirrored: tf.Tensor, on_gpu: bool = False) -> tf.Tensor:
-    """Return the images. Those that are `mirrored` have left and right exchanged.
+    """Return the images, with left and right exchanged in each image that is `mirrored`.
 
     Args:
         images: (batch, height, width, channels).

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 BESIDE = ()
 NAMES = re.compile(r".+\.parquet")
 BATCH_BYTES = 4 << 20
-"""About this many bytes of rows are in memory at once, of those that Arrow has decoded."""
+"""About this many bytes of decoded rows are in memory at once."""
 _PROBED_ROWS = 8
 """A column has images if one of its first rows begins as an image."""
 _BUFFER = 1 << 20
