@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.allowed import ALL, allowlists, require_output
-from pipeline.config.settings import settings_from
 from pipeline.engines import SPARK_ON_LOOPBACK
 from pipeline.errors import ERROR_FILE, EngineError, SettingsError, error_from_json
 from pipeline.storage import place_of
@@ -34,7 +33,7 @@ def write_with_engine(plan_file: str, settings: dict[str, Any]) -> None:
     arguments = ["write", plan_file, f"--set=engine={engine}"]
     # The command line opens the allowlists that are not set, so all of them are set. Its defaults are those of this
     # task, which may run in another folder.
-    closed = {**dict.fromkeys(ALL, ""), **allowlists(settings_from(settings))}
+    closed = {**dict.fromkeys(ALL, ""), **allowlists()}
     with tempfile.TemporaryDirectory(prefix="tenfold-") as folder:
         error_file = Path(folder) / "error.json"
         try:

@@ -470,7 +470,7 @@ def _other_ranges(settings: Any, folder: Path) -> None:
     from pipeline.stages.extract import join, list_range_file
 
     if ranges := _ranges(folder):
-        engine_named(settings.engine)(Task(list_range_file, allowlists(settings)), ranges[1:], lambda *_: None)
+        engine_named(settings.engine)(Task(list_range_file, allowlists()), ranges[1:], lambda *_: None)
         (folder / "snapshot").write_text(str(join(settings, ranges)))
 
 

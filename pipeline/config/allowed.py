@@ -117,9 +117,12 @@ def require_allowed(settings: "Settings") -> None:
             raise SettingsError(_refusal(f"{field} {value!r}", *allowed))
 
 
-def allowlists(settings: "Settings") -> dict[str, str]:
+def allowlists() -> dict[str, str]:
     """Return the variables of this process that allow places, for processes on other machines."""
-    defaults = settings.model_validate({})
+    # Imported here: see `require_allowed`.
+    from pipeline.config.settings import settings_from
+
+    defaults = settings_from({})
     own = {"TENFOLD_WORKSPACE": defaults.workspace, "TENFOLD_LOCAL_FOLDER": defaults.local_folder}
     return {**own, **{setting: os.environ[setting] for setting in ALL if setting in os.environ}}
 

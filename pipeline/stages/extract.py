@@ -53,7 +53,7 @@ def extract(settings: Settings) -> Place:
     paths = divide(settings)
     if not paths:
         return list_all(settings)
-    task = Task(list_range_file, allowlists(settings), _lister(settings).memory)
+    task = Task(list_range_file, allowlists(), _lister(settings).memory)
     with progress("extract", 0) as advance:
         engine_named(settings.engine)(task, paths, advance)
     return join(settings, paths)

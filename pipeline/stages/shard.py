@@ -45,7 +45,7 @@ def write_planned(plan_path: Place, settings: Settings) -> None:
     is_here = settings.engine == "local"
     engine = _in_this_process if is_here and examples <= FEW_EXAMPLES else engine_named(settings.engine)
     with progress("shard", examples, kind_named(settings.example_kind).nouns) as advance:
-        engine(Task(write_plan_file, allowlists(settings)), ranges, advance)
+        engine(Task(write_plan_file, allowlists()), ranges, advance)
 
 
 def _in_this_process(task: Task, places: Sequence[str], advance: Advance) -> None:

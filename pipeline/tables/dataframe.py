@@ -81,7 +81,7 @@ def list_dataframe(frame: "DataFrame", settings: Settings, arrange: Arrange) -> 
         listing = list_rows(raws_of(batches), schema, options, _prefix())
         return json.dumps(asdict(listing)).encode()
 
-    made = _of_partitions(frame, partial(_allowed, listed, allowlists(settings), options.folder))
+    made = _of_partitions(frame, partial(_allowed, listed, allowlists(), options.folder))
     listings = [listing_from(json.loads(content)) for content in made]
     return save_listed(options, schema, started_ns, [each for each in listings if each.listed])
 

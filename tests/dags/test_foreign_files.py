@@ -79,7 +79,7 @@ def _with_local_engine(settings: Settings, plan: Path, plan_files: list[Path]) -
 
 def _as_call_of_an_engine(settings: Settings, plan: Path, plan_files: list[Path]) -> None:
     for path in plan_files:
-        Task(write_plan_file, allowlists(settings)).attempt(str(path)).require_success()
+        Task(write_plan_file, allowlists()).attempt(str(path)).require_success()
 
 
 @pytest.mark.parametrize("write", [_with_airflow, _with_local_engine, _as_call_of_an_engine])
