@@ -72,7 +72,6 @@ def export(model: keras.Model, settings: TrainingSettings, dataset: Dataset, fol
         "labels": dataset.names,
         "dataset": dataset.name,
         "dataset_version": dataset.version,
-        "model": settings.model,
         **kind.about(options, dataset),
         "learned_with": {name: getattr(settings, name) for name in (*AUTOMATIC, "seed")},
     }
