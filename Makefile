@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev env-engines env-readers run backfill up down status test test-core test-long docs check lock clean bench-env bench-sharding \
 	bench-engines bench-planning bench-input bench-storage bench-orchestration bench-training bench-steps bench-monitoring bench-gpu bench-plugin bench-verdicts bench-tables \
-	bench-intervals bench-promotion bench-served-pixels demo-gcs docker-up \
+	bench-forms bench-intervals bench-promotion bench-served-pixels demo-gcs docker-up \
 	docker-check docker-down
 
 VENV_PYTHON := .venv/bin/python
@@ -178,6 +178,9 @@ bench-planning: env ## measure planning, with simulated rows of millions of imag
 
 bench-tables: bench-env ## measure tables: into shards, out of them, training and memory; BENCH='--only read --rounds 3'
 	$(call bench,benchmarks.tables)
+
+bench-forms: bench-env ## measure many small images as files, Parquet, tar and zip; BENCH='--images 1000000 --peer'
+	$(call bench,benchmarks.forms)
 
 bench-intervals: env ## simulate how often the 95% intervals of a model's figures hold the true ones; BENCH='--quick'
 	$(call bench,benchmarks.intervals)
