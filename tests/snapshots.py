@@ -24,7 +24,7 @@ def take_snapshot(
     sweep(options)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipeline.snapshot.extract.PART_LIMITS", limits)
-        return join_listings(options, started_ns, (list_range(options, keys) for keys in ranges))
+        return join_listings(options, started_ns, (list_range(options, keys, started_ns) for keys in ranges))
 
 
 def key_ranges(settings: Settings, most: int, min_images: int) -> list[KeyRange]:

@@ -54,17 +54,18 @@ class Lister(Protocol):
     memory: ClassVar[int]
     """About how many bytes a process takes that lists a range, with room to spare."""
 
-    def divide(self, folder: Place, max_ranges: int) -> list[Any]:
+    def divide(self, folder: Place, max_ranges: int, starts_quickly: bool) -> list[Any]:
         """Return the ranges of a large source, as JSON; at most one if it is small.
 
-        `folder` is where they may write a file for all ranges.
+        `folder` is where they may write a file for all ranges. `starts_quickly` says whether small ranges pay, because
+        processes of this machine list them.
         """
 
     def list_all(self) -> Place:
         """List the whole source in this process, and return the file of the snapshot."""
 
-    def list_range(self, content: Any, show: "Show") -> "Listing":
-        """List one range, which `divide` returned."""
+    def list_range(self, content: Any, started_ns: int, show: "Show") -> "Listing":
+        """List one range, which `divide` returned. The source was divided at `started_ns`, in Unix nanoseconds."""
 
     def join(self, started_ns: int, contents: Sequence[Any], listings: "Iterable[Listing]") -> Place:
         """Write the snapshot that consists of all ranges, in their order, and return its file. No row is read."""

@@ -14,7 +14,7 @@ from pipeline import storage
 from pipeline.config.workspace import RANGES, place_hash
 from pipeline.errors import BadInput, FileSystemError, SourceError
 from pipeline.images.rejection import why_unread
-from pipeline.snapshot.listing import Listing, listings_of
+from pipeline.snapshot.listing import Listing, divisions_of, parts_listed_in
 from pipeline.snapshot.options import ExtractOptions
 from pipeline.snapshot.part import Part, rows_of
 from pipeline.snapshot.raw_example import Origin, RawExample, read_raw
@@ -40,17 +40,18 @@ class _Pending(NamedTuple):
 
 
 def rows_with_checksums(
-    images: Iterable[Listed], options: ExtractOptions, keys: KeyRange, listing: Listing
+    images: Iterable[Listed], known: Iterator[RawExample], origin: Origin, listing: Listing
 ) -> Iterator[list[RawExample]]:
-    """Yield the images in a range as rows with checksums, several at a time and in order.
+    """Yield images as rows with checksums, several at a time and in order.
 
-    Threads read the files whose checksums are not known. `listing.known` counts the other files of a disk.
+    Threads read the files whose checksums are not among the `known` rows. `listing.known` counts the other files of a
+    disk.
 
     Raises SourceError if an image cannot be read, or changes meanwhile.
     """
-    pending = _look_up(images, _last_rows(options, keys), listing)
+    pending = _look_up(images, known, listing)
     chunks = iter(lambda: list(islice(pending, CHUNK)), [])
-    return ordered_map(lambda chunk: [_row(options.origin, *each) for each in chunk], chunks, READERS, size_of=_largest)
+    return ordered_map(lambda chunk: [_row(origin, *each) for each in chunk], chunks, READERS, size_of=_largest)
 
 
 def _largest(chunk: Sequence[_Pending]) -> int:
@@ -100,22 +101,22 @@ def _look_up(images: Iterable[Listed], known: Iterator[RawExample], listing: Lis
         yield _Pending(image, known_before if image.crc32c is None else image.crc32c)
 
 
-def _last_rows(options: ExtractOptions, keys: KeyRange) -> Iterator[RawExample]:
+def known_rows(options: ExtractOptions, keys: KeyRange, started_ns: int) -> Iterator[RawExample]:
     """Yield the rows of earlier listings in a range, except rows of files that changed shortly before their listing.
 
-    They come from the last snapshot of this source, and from the ranges that a killed `extract` has listed since then.
-    A bucket needs none, because it knows the checksums.
+    They come from the last snapshot of this source, and from the ranges that a killed `extract` has listed since then,
+    before this one began at `started_ns`. A bucket needs none, because it knows the checksums.
     """
     if storage.is_bucket(options.source_uri):
         return
     try:
-        rows = [_rows_at_rest(parts, keys, started_ns) for parts, started_ns in _known_parts(options)]
+        rows = [_rows_at_rest(parts, keys, listed_ns) for parts, listed_ns in _known_parts(options, started_ns)]
         yield from heapq.merge(*rows, key=lambda row: bytes_of(row.key))
     except (FileNotFoundError, FileSystemError) as error:  # A file of a part was removed, or is too short.
         _log.warning("the last snapshot cannot be read (%s): reading the remaining files again", error)
 
 
-def _known_parts(options: ExtractOptions) -> Iterator[tuple[list[Part], int]]:
+def _known_parts(options: ExtractOptions, before_ns: int) -> Iterator[tuple[list[Part], int]]:
     """Yield parts that were listed before, and when their listing began, in Unix nanoseconds."""
     newest_ns, of_source = 0, place_hash(options.source_uri)
     # The name of a snapshot ends in a hash of its source: another source may have the same keys.
@@ -125,10 +126,10 @@ def _known_parts(options: ExtractOptions) -> Iterator[tuple[list[Part], int]]:
             last = load_snapshot(newest)
             newest_ns = last.started_ns
             yield last.parts, newest_ns
-    for started_ns, listings in listings_of(options.folder / RANGES, of_source):
-        if started_ns > newest_ns:
-            parts = [part for listing in listings for part in listing.parts]
-            yield sorted(parts, key=lambda part: bytes_of(part.first)), started_ns
+    # The snapshot has the rows of all earlier ones. The other ranges of this listing have no key of this range.
+    for started_ns, folder in divisions_of(options.folder / RANGES, of_source):
+        if newest_ns < started_ns < before_ns:
+            yield sorted(parts_listed_in(folder), key=lambda part: bytes_of(part.first)), started_ns
 
 
 def _rows_at_rest(parts: Iterable[Part], keys: KeyRange, started_ns: int) -> Iterator[RawExample]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipeline import storage
 from pipeline.config.example_kinds import IMAGES
-from pipeline.snapshot.checksums import rows_with_checksums
+from pipeline.snapshot.checksums import known_rows, rows_with_checksums
 from pipeline.snapshot.groups import with_groups
 from pipeline.snapshot.listing import Listing, changed_source, require_images, write_snapshot
 from pipeline.snapshot.options import ExtractOptions
@@ -35,7 +35,7 @@ def list_source(options: ExtractOptions) -> Place:
     """
     sweep(options)
     started_ns = time.time_ns()
-    return join_listings(options, started_ns, [list_range(options, EVERYTHING)])
+    return join_listings(options, started_ns, [list_range(options, EVERYTHING, started_ns)])
 
 
 def sweep(options: ExtractOptions) -> None:
@@ -46,11 +46,18 @@ def sweep(options: ExtractOptions) -> None:
         storage.sweep(unfinished_copies(Path(cache)))
 
 
-def list_range(options: ExtractOptions, keys: KeyRange, show: Show = progress) -> Listing:
+def list_range(options: ExtractOptions, keys: KeyRange, started_ns: int, show: Show = progress) -> Listing:
     """List the images in a range of keys, and write their rows as parts. Memory does not grow with the images.
 
     New images on a disk are read once for their CRC32C. A bucket knows it; new images of a bucket are copied into a
     local workspace.
+
+    Args:
+        options: The options of all ranges.
+        keys: The range.
+        started_ns: When the first listing of a range began, or the source was divided, in Unix nanoseconds. What was
+            listed before is not read again.
+        show: Shows the progress.
 
     Raises:
         SourceError: If an image cannot be read, or changes meanwhile.
@@ -60,7 +67,7 @@ def list_range(options: ExtractOptions, keys: KeyRange, show: Show = progress) -
     layout = layout_of(options.place, options.source) if is_range else ""
     listing = Listing(layout, remote=storage.is_bucket(options.source_uri))
     with show("extract", 0) as advance:
-        rows = _rows(options, keys, listing, advance)
+        rows = _rows(options, keys, started_ns, listing, advance)
         listing.parts += write_parts(blocks_of(rows), options.folder, PART_LIMITS)
     if is_range and (now := layout_of(options.place, options.source)) != layout:
         raise changed_source(layout, now)
@@ -113,12 +120,14 @@ def _log_listing(options: ExtractOptions, listing: Listing, snapshot: Place) -> 
     listing.log_skipped(snapshot)
 
 
-def _rows(options: ExtractOptions, keys: KeyRange, listing: Listing, advance: Advance) -> Iterator[RawExample]:
+def _rows(
+    options: ExtractOptions, keys: KeyRange, started_ns: int, listing: Listing, advance: Advance
+) -> Iterator[RawExample]:
     """Yield every image in a range with its checksum, in order, and add it to the sums of `listing`."""
     images = _only_images(images_of(options.place, options.source, keys), listing)
     if options.group_pattern:
         images = with_groups(images, options.group_pattern)
-    for rows in rows_with_checksums(images, options, keys, listing):
+    for rows in rows_with_checksums(images, known_rows(options, keys, started_ns), options.origin, listing):
         for row in rows:
             listing.add(row)
             yield row

@@ -190,25 +190,30 @@ def write_snapshot(
 
 
 def save_listing(listing: Listing, path: Place) -> None:
-    """Write a listing into a file, whole."""
+    """Write a listing into a file, whole. The names of its skipped files go into a file of their own."""
+    listing.skipped.save_names(path.with_suffix(".skipped"))
     storage.write_json(path, {"format": SNAPSHOT_FORMAT, **asdict(listing)}, synced=True)
 
 
-def listings_of(folder: Place, place: str) -> Iterator[tuple[int, list[Listing]]]:
-    """Yield each division of a source: its start in Unix nanoseconds, and the listings of its finished ranges.
+def divisions_of(folder: Place, place: str) -> Iterator[tuple[int, Place]]:
+    """Yield the start of each division of a source in Unix nanoseconds, and the folder of its ranges.
 
     Args:
         folder: The folder of all ranges.
         place: `place_hash` of the source.
     """
-    if not folder.is_dir():
-        return
-    for division in storage.folders(folder):
+    for division in storage.folders(folder) if folder.is_dir() else ():
         started, _, of_place = division.name.partition("-")
         if of_place == place and started.isdecimal():
-            paths: Iterable[Place] = division.glob("*.listing")
-            with suppress(BadInput):  # They are damaged, or another version of Tenfold wrote them.
-                yield int(started), list(map(load_listing, paths))
+            yield int(started), division
+
+
+def parts_listed_in(division: Place) -> list[Part]:
+    """Return the parts of the finished ranges of a division; none if their listings cannot be read."""
+    paths: Iterable[Place] = division.glob("*.listing")
+    with suppress(BadInput):  # They are damaged, or another version of Tenfold wrote them.
+        return [part for path in paths for part in load_listing(path).parts]
+    return []
 
 
 def load_listing(path: Place) -> Listing:

@@ -7,10 +7,14 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 
+from pipeline import storage
+from pipeline.config.allowed import require_output
 from pipeline.sources import Skipped
 from pipeline.sources.folder import NOT_BY_NAME
 from pipeline.sources.suffixes import suffix_of
+from pipeline.storage import Place, place_of
 from pipeline.system.wording import first_of
 
 NOT_A_TABLE = "not a table by its name"
@@ -34,6 +38,8 @@ class SkippedFiles:
     """Number of files that were skipped because of their suffix, by suffix."""
     names: list[Sequence[str]] = field(default_factory=list)
     """Key and reason of up to MAX_NAMES files."""
+    name_files: list[str] = field(default_factory=list)
+    """Files with the names that `save_names` wrote. They come after `names`."""
 
     def add(self, item: Skipped) -> None:
         """Count one file."""
@@ -46,15 +52,22 @@ class SkippedFiles:
     def merge(self, other: "SkippedFiles") -> None:
         """Add all files of `other`."""
         self.names += other.names[: MAX_NAMES - len(self.names)]
+        self.name_files += other.name_files
         for reason, count in other.reasons.items():
             self.reasons[reason] = self.reasons.get(reason, 0) + count
         for suffix, count in other.suffixes.items():
             self._count_suffix(suffix, count)
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the names as lines of JSON with `path` and `reason`."""
-        for key, reason in self.names:
-            yield json.dumps({"path": key, "reason": reason}).encode("ascii") + b"\n"
+        """Yield the names of up to MAX_NAMES files as lines of JSON with `path` and `reason`."""
+        return islice(chain(map(_line, self.names), *map(_lines_of, self.name_files)), MAX_NAMES)
+
+    def save_names(self, place: Place) -> None:
+        """Move the names into a file, so that only `lines` reads them again."""
+        if self.names:
+            with storage.write_whole(place, synced=True) as file:
+                file.writelines(self.lines())
+            self.names, self.name_files = [], [str(place)]
 
     def reasons_in_order(self) -> dict[str, int]:
         """Return the counts by reason, ordered by reason."""
@@ -68,6 +81,18 @@ class SkippedFiles:
         is_counted = suffix in self.suffixes or len(self.suffixes) < MAX_SUFFIXES
         suffix = suffix if is_counted else _OTHERS
         self.suffixes[suffix] = self.suffixes.get(suffix, 0) + count
+
+
+def _line(name: Sequence[str]) -> bytes:
+    key, reason = name
+    return json.dumps({"path": key, "reason": reason}).encode("ascii") + b"\n"
+
+
+def _lines_of(name_file: str) -> Iterator[bytes]:
+    place = place_of(name_file)
+    require_output(place)  # A file of the workspace named it.
+    with place.open("rb") as file:
+        yield from file
 
 
 def log_skipped(skipped: SkippedFiles, path: object) -> None:

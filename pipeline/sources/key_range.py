@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 MIN_IMAGES = 200_000
 """A range has at least about this many images. Smaller ranges would take less time than their tasks take to start."""
+MIN_IMAGES_OF_PROCESS = 10_000
+"""The same for ranges that processes of one machine list, which start in half a second."""
 _KEYS_PER_RANGE = 16
 """An ordered sample has at least this many keys for each range, so that a range is larger by a 16th at most."""
 _HASHES_PER_RANGE = 256

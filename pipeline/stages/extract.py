@@ -5,9 +5,10 @@
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from pipeline import storage
@@ -21,13 +22,18 @@ from pipeline.errors import FileSystemError, require_format
 from pipeline.plan.example_kind import Lister, kind_named
 from pipeline.plan.options import split_rule
 from pipeline.plan.sort import sorted_part
-from pipeline.snapshot.listing import Listing, load_listing, save_listing
+from pipeline.snapshot.listing import Listing, divisions_of, load_listing, save_listing
 from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT
 from pipeline.storage import Place, place_of
 from pipeline.system.progress import Show, no_progress, progress
+from pipeline.system.resources import usable_cores
 
 MAX_RANGES = 1000
 """At most this many tasks list a source. Airflow maps a task at most 1,024 times."""
+DIVISIONS_KEPT_NS = 7 * 86_400 * 10**9
+"""For this long, a person may clear tasks of a run that divided a source."""
+RANGES_PER_CORE = 4
+"""Processes of this machine list this many ranges for each core, so that all of them end at about the same time."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,9 @@ def extract(settings: Settings) -> Place:
     Raises:
         SourceError: If the source has no example of a class, or changes meanwhile.
     """
-    paths = divide(settings)
+    is_here = settings.engine == "local"
+    max_ranges = RANGES_PER_CORE * usable_cores() if is_here else MAX_RANGES
+    paths = divide(settings, max_ranges, starts_quickly=is_here)
     if not paths:
         return list_all(settings)
     task = Task(list_range_file, allowlists(), _lister(settings).memory)
@@ -59,9 +67,10 @@ def extract(settings: Settings) -> Place:
     return join(settings, paths)
 
 
-def divide(settings: Settings) -> list[str]:
+def divide(settings: Settings, max_ranges: int = MAX_RANGES, *, starts_quickly: bool = False) -> list[str]:
     """Write a file for each range of a large source, and return their paths. The list is empty for a small source.
 
+    `starts_quickly` says whether processes of this machine list the ranges. Then a smaller source is divided, too.
     Variables in the environment set the size of a range: TENFOLD_RANGE_IMAGES, and TENFOLD_RANGE_MEGABYTES of a table.
 
     Raises:
@@ -72,7 +81,7 @@ def divide(settings: Settings) -> list[str]:
     require_allowed_folders(settings)
     started_ns = time.time_ns()
     folder = snapshots_folder(settings) / RANGES / f"{started_ns}-{place_hash(settings.source_uri)}"
-    ranges = _lister(settings).divide(folder, MAX_RANGES)
+    ranges = _lister(settings).divide(folder, min(max_ranges, MAX_RANGES), starts_quickly)
     if len(ranges) < 2:
         return []
     paths = [folder / f"{number:04d}.json" for number in range(1, len(ranges) + 1)]
@@ -81,7 +90,20 @@ def divide(settings: Settings) -> list[str]:
         storage.write_json(path, {"format": SNAPSHOT_FORMAT, **asdict(range_file)}, synced=True)
     for changed in (folder, folder.parent, folder.parent.parent):  # All of them may be new.
         storage.sync_folder(changed)
+    _remove_divisions(folder.parent, place_hash(settings.source_uri), started_ns - DIVISIONS_KEPT_NS)
     return [str(path) for path in paths]
+
+
+def _remove_divisions(folder: Place, of_source: str, before_ns: int) -> None:
+    """Remove the files of old divisions of a source. The snapshots that they became do not need them."""
+    for started_ns, division in divisions_of(folder, of_source):
+        if started_ns < before_ns:
+            files: Iterable[Place] = list(division.iterdir())
+            for file in files:
+                file.unlink(missing_ok=True)  # Another run may remove it, too.
+            if isinstance(division, Path):
+                with suppress(OSError):
+                    division.rmdir()
 
 
 def list_all(settings: Settings) -> Place:
@@ -117,13 +139,14 @@ def list_range_file(path: str, show: Show = no_progress) -> int:
     require_output(result)
     range_file = load_range_file(path)
     settings = _settings_of(range_file)
-    if not result.exists():
-        listing = _lister(settings).list_range(range_file.content, show)
-        for part in listing.parts:
-            sorted_part(part, split_rule(settings))
-        save_listing(listing, result)
-        storage.sync_folder(result.parent)
-    return load_listing(result).listed
+    if result.exists():
+        return load_listing(result).listed
+    listing = _lister(settings).list_range(range_file.content, range_file.started_ns, show)
+    for part in listing.parts:
+        sorted_part(part, split_rule(settings))
+    save_listing(listing, result)
+    storage.sync_folder(result.parent)
+    return listing.listed
 
 
 def join(settings: Settings, paths: Sequence[str]) -> Place:

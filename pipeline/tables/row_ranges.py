@@ -90,7 +90,7 @@ class TableLister:
         _require_state(table_files(options.place), before, options)
         return extract.save_listed(options, schema, started_ns, [listing], skipped)
 
-    def divide(self, folder: Place, max_ranges: int) -> list[Any]:
+    def divide(self, folder: Place, max_ranges: int, starts_quickly: bool) -> list[Any]:
         """Return ranges of about TENFOLD_RANGE_MEGABYTES, and write the schema of the whole table into `folder`.
 
         The list is empty for a small table, and for one of JSON lines or TFRecord files.
@@ -118,7 +118,7 @@ class TableLister:
         storage.write_json(schema_path, schema.to_json(), synced=True)
         return list(map(asdict, _ranges(grouped(pieces, group_bytes), state, str(schema_path))))
 
-    def list_range(self, content: Any, show: Show) -> Listing:
+    def list_range(self, content: Any, started_ns: int, show: Show) -> Listing:
         """List the rows of a range."""
         keep_large_blocks()
         range_ = TableRange(**content)

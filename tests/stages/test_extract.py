@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shutil
 import signal
 import time
 from contextlib import suppress
@@ -16,13 +17,13 @@ from pipeline.config.settings import Settings
 from pipeline.engines import local
 from pipeline.errors import FileSystemError, SettingsError, SourceError
 from pipeline.plan.plan import load_plan
-from pipeline.snapshot import checksums
+from pipeline.snapshot import checksums, listing
 from pipeline.snapshot.extract import join_listings, list_range
 from pipeline.snapshot.options import extract_options
 from pipeline.snapshot.part import rows_of
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot, skipped_path
 from pipeline.sources.key_range import KeyRange
-from pipeline.stages.extract import describe_range, divide, extract, join, list_range_file
+from pipeline.stages.extract import DIVISIONS_KEPT_NS, describe_range, divide, extract, join, list_range_file
 from pipeline.stages.shard import write_shards
 from tests.conftest import jpeg
 from tests.published import changed
@@ -68,6 +69,45 @@ def test_a_process_that_lists_images_takes_little_memory(
     monkeypatch.setattr(local, "available_memory", lambda: 700_000_000)
     extract(divided)
     assert "3 worker processes instead of 4, because 0.7 GB of memory are free, and each may take 0.2 GB" in caplog.text
+
+
+def test_a_range_parses_no_listing_of_its_run_and_of_earlier_ones(divided: Settings, monkeypatch: pytest.MonkeyPatch):
+    """Before, five runs of 8 ranges parsed 28, 92, 156, 220 and 284 listings in their ranges."""
+    parsed: list[str] = []
+    real = listing.load_listing
+    monkeypatch.setattr(listing, "load_listing", lambda path: parsed.append(str(path)) or real(path))
+    for _ in range(3):
+        paths = divide(divided)
+        listed(paths)
+        join(divided, paths)
+    assert parsed == []
+
+
+def test_the_names_of_skipped_files_are_not_in_the_listings(divided: Settings):
+    paths = divide(divided)
+    listed(paths)
+    assert all(b"notes.txt" not in path.read_bytes() for path in Path(paths[0]).parent.glob("*.listing"))
+    assert b"notes.txt" in skipped_path(join(divided, paths)).read_bytes()
+
+
+def test_divisions_of_last_week_are_removed(divided: Settings, monkeypatch: pytest.MonkeyPatch):
+    folder = Path(divide(divided)[0]).parent
+    started_ns, _, of_source = folder.name.partition("-")
+    old = folder.with_name(f"{int(started_ns) - DIVISIONS_KEPT_NS - 10**9}-{of_source}")
+    other = folder.with_name(f"{int(started_ns) - DIVISIONS_KEPT_NS - 10**9}-of-another-source")
+    for made in (old, other):
+        shutil.copytree(folder, made)
+    divide(divided)
+    assert folder.is_dir()
+    assert other.is_dir()
+    assert not old.exists()
+
+
+def test_processes_of_this_machine_list_smaller_ranges(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("pipeline.kinds.images.lister.MIN_IMAGES_OF_PROCESS", 5)
+    assert divide(settings) == []
+    assert len(divide(settings, starts_quickly=True)) == 4
+    assert len(divide(settings, 2, starts_quickly=True)) == 2
 
 
 def test_a_small_source_is_not_divided(settings: Settings):
@@ -175,7 +215,7 @@ def test_a_part_that_was_lost_is_made_again(settings: Settings, suffixes: list[s
 def test_ranges_that_overlap_are_refused(divided: Settings):
     """Only a wrong kind of source can have them. An image would be in two records."""
     options = extract_options(divided)
-    one, other = (list_range(options, KeyRange(*keys)) for keys in (("", "dogs/3"), ("dogs/001.jpg", "")))
+    one, other = (list_range(options, KeyRange(*keys), 1) for keys in (("", "dogs/3"), ("dogs/001.jpg", "")))
     with pytest.raises(SourceError, match=r"two ranges of the source have the key 'dogs/001\.jpg'"):
         join_listings(options, 1, [one, other])
 

@@ -11,7 +11,7 @@ from pipeline.snapshot import extract
 from pipeline.snapshot.listing import Listing
 from pipeline.snapshot.options import extract_options
 from pipeline.sources.detection import key_ranges
-from pipeline.sources.key_range import MIN_IMAGES, KeyRange
+from pipeline.sources.key_range import MIN_IMAGES, MIN_IMAGES_OF_PROCESS, KeyRange
 from pipeline.storage import Place
 from pipeline.system.environment import whole_number
 from pipeline.system.progress import Show
@@ -31,8 +31,9 @@ class ImageLister(Lister):
         self._options = extract_options(settings)
 
     @override
-    def divide(self, folder: Place, max_ranges: int) -> list[Any]:
-        min_images = whole_number("TENFOLD_RANGE_IMAGES", MIN_IMAGES)
+    def divide(self, folder: Place, max_ranges: int, starts_quickly: bool) -> list[Any]:
+        usual = MIN_IMAGES_OF_PROCESS if starts_quickly else MIN_IMAGES
+        min_images = whole_number("TENFOLD_RANGE_IMAGES", usual)
         ranges = key_ranges(self._options.place, self._options.source, max_ranges, min_images)
         if len(ranges) > 1:
             extract.sweep(self._options)
@@ -43,8 +44,8 @@ class ImageLister(Lister):
         return extract.list_source(self._options)
 
     @override
-    def list_range(self, content: Any, show: Show) -> Listing:
-        return extract.list_range(self._options, KeyRange(*content), show)
+    def list_range(self, content: Any, started_ns: int, show: Show) -> Listing:
+        return extract.list_range(self._options, KeyRange(*content), started_ns, show)
 
     @override
     def join(self, started_ns: int, contents: Sequence[Any], listings: Iterable[Listing]) -> Place:

@@ -31,7 +31,7 @@ class Lister:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
-    def divide(self, folder: Place, max_ranges: int) -> list[Any]:
+    def divide(self, folder: Place, max_ranges: int, starts_quickly: bool) -> list[Any]:
         return []
 
     def list_all(self) -> Place:
@@ -51,7 +51,7 @@ class Lister:
             started_ns=time.time_ns(),
         )
 
-    def list_range(self, content: Any, show: Show) -> Listing:
+    def list_range(self, content: Any, started_ns: int, show: Show) -> Listing:
         raise NotImplementedError("one task lists a file of lines")
 
     def join(self, started_ns: int, contents: Sequence[Any], listings: Iterable[Listing]) -> Place:
