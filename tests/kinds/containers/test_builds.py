@@ -6,10 +6,13 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import load
@@ -198,6 +201,22 @@ def test_a_damaged_copy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     changed_before_writing(monkeypatch, damage)
     with pytest.raises(SourceError, match=r"\.images is missing or damaged: remove it, and run `extract` again"):
         built(place("tar.gz", tmp_path / "source"), tmp_path / "w")
+
+
+def parquet_of_links(root: Path) -> Path:
+    (root / "data").mkdir(parents=True)
+    columns = {"url": ["https://example.org/1.jpg"], "caption": ["a cat"]}
+    parquet.write_table(pa.table(columns), root / "data" / "train-00000-of-00001.parquet")
+    return root
+
+
+@pytest.mark.parametrize(
+    "write", [parquet_of_links, lambda root: write_zip(root.with_suffix(".zip"), {"a.csv": b"x,y\n1,2\n"})]
+)
+def test_files_of_rows_without_images_say_what_else_to_set(write: Callable[[Path], Path], tmp_path: Path):
+    message = "no images under .* set TABLE and LABEL instead of SOURCE. .* paths of images, set SOURCE to one file"
+    with pytest.raises(SourceError, match=message):
+        built(write(tmp_path / "source"), tmp_path / "w")
 
 
 @pytest.mark.parametrize("form", ["zip", "parquet of the hub"])
