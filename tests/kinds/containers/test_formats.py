@@ -468,13 +468,18 @@ def test_the_format_in_the_documentation_works_as_written(tmp_path: Path, copies
         (tmp_path / "mnist").mkdir()
         (tmp_path / "mnist" / "train-images-idx3-ubyte").write_bytes(header + pixels.tobytes())
         (tmp_path / "mnist" / "train-labels-idx1-ubyte").write_bytes(bytes(8) + bytes([0, 1, 2, 3, 4]))
+        (tmp_path / "mnist" / "t10k-images-idx3-ubyte").write_bytes(header + pixels.tobytes())
+        with pytest.raises(SourceError, match=r"t10k-images-idx3-ubyte .* the file of its labels is not beside it"):
+            Found(tmp_path / "mnist", copies)
+        (tmp_path / "mnist" / "t10k-labels-idx1-ubyte").write_bytes(bytes(8) + bytes([0, 1, 2, 3, 4]))
         found = Found(tmp_path / "mnist", copies)
     finally:
         pipeline.kinds.images.containers.__path__.remove(str(tmp_path / "own"))
         formats_module.formats.cache_clear()
         sys.modules.pop("pipeline.kinds.images.containers.idx", None)
-    assert list(found.labels.values()) == [(str(number),) for number in range(5)]
-    assert next(iter(found.images)) == "train-images-idx3-ubyte/00000000.png"
+    assert list(found.labels.values()) == [(str(number),) for number in range(5)] * 2
+    assert list(found.splits.values()) == ["test"] * 5 + ["train"] * 5
+    assert list(found.images)[5] == "train-images-idx3-ubyte/00000000.png"
 
 
 def test_records_with_several_labels(tmp_path: Path, copies: str):
