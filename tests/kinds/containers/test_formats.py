@@ -444,6 +444,16 @@ def test_a_folder_with_images_is_a_folder_even_with_an_archive_in_it(tmp_path: P
     assert find_source(tmp_path, "auto").__name__ == "pipeline.sources.folder"
 
 
+def test_a_few_images_beside_containers_are_skipped(tmp_path: Path, copies: str):
+    """Data sets of the Hub have pictures for their pages."""
+    write_zip(tmp_path / "a.zip", IMAGES)
+    write_zip(tmp_path / "b.zip", {"eels/d.jpg": jpeg(4)})
+    folder(tmp_path, {"thumbnail.jpg": jpeg(5), "logo.png": jpeg(6), "assets/sample.jpg": jpeg(7)})
+    found = Found(tmp_path, copies)
+    assert found.labels.keys() == {*IMAGES, "eels/d.jpg"}
+    assert found.skipped.keys() == {"thumbnail.jpg", "logo.png", "assets/sample.jpg"}
+
+
 def test_the_layout_changes_with_a_container(tmp_path: Path):
     place = write_zip(tmp_path / "a.zip", IMAGES)
     before = layout_of(place, SourceOptions())
