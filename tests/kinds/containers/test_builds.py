@@ -203,6 +203,20 @@ def test_a_damaged_copy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         built(place("tar.gz", tmp_path / "source"), tmp_path / "w")
 
 
+def test_odd_names_in_a_bucket_change_no_version(tmp_path: Path, gcs: FakeGcs):
+    """Markers of folders, and names with doubled slashes: each object is accounted for."""
+    content = write_zip(tmp_path / "a.zip", drawn()).read_bytes()
+    gcs.put("bucket", "plain/a.zip", content)
+    for key in ("odd/a.zip", "odd//b.zip", "odd/sub//c.zip"):
+        gcs.put("bucket", key, content)
+    for key in ("odd/", "odd//", "odd/sub/"):
+        gcs.put("bucket", key, b"")
+    plain, odd = built("gs://bucket/plain/a.zip", tmp_path / "w"), built("gs://bucket/odd/", tmp_path / "w2")
+    assert odd["version"] == plain["version"]
+    skipped = map(json.loads, (place_of(odd["dataset"]) / "skipped.jsonl").read_text().splitlines())
+    assert {each["path"] for each in skipped} == {"", "/", "sub/", "/b.zip", "sub//c.zip"}
+
+
 def parquet_of_links(root: Path) -> Path:
     (root / "data").mkdir(parents=True)
     columns = {"url": ["https://example.org/1.jpg"], "caption": ["a cat"]}
