@@ -32,6 +32,8 @@ def are_corners(images: Iterable[BoxesOfImage], column: str) -> bool:
     for image in images:
         # Annotations are rounded, so a box may end after the last pixel.
         width, height = (math.inf if size is None else size + 1 for size in (image.width, image.height))
+        if wrong := next((box for box in image.boxes if len(box) != 4), None):
+            raise ValueError(f"a box in {column!r} is {wrong}: it must have four numbers")
         for x, y, third, fourth in image.boxes:
             has_boxes = True
             can_be_corners &= x <= third <= width and y <= fourth <= height

@@ -92,7 +92,7 @@ class HubColumns:
     def boxes(self, label: str) -> str:
         """Return the column of the boxes, in the struct that has one label for each of them; empty if there is none."""
         names = [f"{label.rpartition('.')[0]}.{name}" for name in BOXES] if "." in label else []
-        return next((name for name in names if name in self.types), "")
+        return next((name for name in names if name in self.types and _has_lists(self.types[name])), "")
 
     def _feature(self, name: str) -> Mapping[str, Any]:
         if name in self._features:
@@ -153,6 +153,11 @@ def _may_be_label(kind: "pa.DataType") -> bool:
     kind = element_of(kind) or kind
     kind = kind.value_type if of.is_dictionary(kind) else kind
     return is_text(kind) or of.is_integer(kind) or of.is_floating(kind) or of.is_boolean(kind)
+
+
+def _has_lists(kind: "pa.DataType") -> bool:
+    inner = element_of(kind)
+    return inner is not None and element_of(inner) is not None
 
 
 def _choice(names: list[str]) -> str:

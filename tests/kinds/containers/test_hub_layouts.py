@@ -156,6 +156,16 @@ LAYOUTS = {
         {"image": AN_IMAGE, "labels": several(ABC, "Sequence")},
         labels=(("a", "b"), ("c",)),
     ),
+    "a label for each object, without names": Layout(
+        {"image": PICTURES, "labels": [["b", "a", "b"], [None, "c", None], []], "bboxes": SIZES},
+        labels=(("b", "a"), ("c",)),
+        classes=None,
+    ),
+    "one box in an image": Layout(
+        {"image": PICTURES, "object": [{"bbox": [1.0, 2.0, 3.0, 4.0], "kind": each} for each in "abc"]},
+        settings={"label_column": "object.kind"},
+        classes=None,
+    ),
     "left, right": Layout(
         {"left": PICTURES, "right": PICTURES, "label": ["a", "b", "c"]},
         {"left": AN_IMAGE, "right": AN_IMAGE},
@@ -243,7 +253,14 @@ SENTENCES: dict[str, tuple[Layout, str]] = {
     ),
     "a number for each class": (
         Layout({"image": PICTURES, "labels": [[0, 1, 0], [1, 0, 0], [0, 0, 1]]}),
-        r"a label is \[0, 1, 0\], which has a value twice: a list must hold the labels of the image",
+        r"a label is \[0, 1, 0\], with 0 or 1 for each class: a list must hold the labels of the image themselves",
+    ),
+    "boxes with five numbers": (
+        Layout(
+            {"image": PICTURES, "objects": objects([[[1, 2, 3, 4, 5], [1, 2, 3, 4, 5]], [[1, 1, 2, 2, 5]], []])},
+            {"objects": OF_OBJECTS},
+        ),
+        r"a box in 'objects\.bbox' is \[1, 2, 3, 4, 5\]: it must have four numbers",
     ),
     "boxes of both kinds": (
         Layout(

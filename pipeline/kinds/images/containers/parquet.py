@@ -27,6 +27,7 @@ _BUFFER = 1 << 20
 """Arrow reads this many bytes of a column at once. Otherwise, it would hold a whole row group."""
 _BOX_ROWS = 1024
 _MAX_SHOWN = 60
+_OF_VECTORS = frozenset({0, 1})
 
 
 class _Columns(NamedTuple):
@@ -160,7 +161,7 @@ def _image(row: dict[str, Any], number: int, columns: _Columns, options: SourceO
         fields = content or {}
         content, path = fields.get("bytes"), fields.get("path")
     cell = value(row, columns.label)
-    if not columns.boxes:
+    if columns.classes is None:
         _require_no_vector(cell)
     labels = _labels(cell, columns.classes)
     if content is None:
@@ -191,11 +192,11 @@ def _boxes(row: dict[str, Any], cell: Any, columns: _Columns) -> Sequence[Box]:
 
 
 def _require_no_vector(cell: Any) -> None:
-    """Refuse a number for each class. Read as labels, all images of three classes would have the labels 0 and 1."""
-    if isinstance(cell, list) and len(set(map(text_of, cell))) < len(cell):
+    """Refuse 0 or 1 for each class. Read as labels, all images of three classes would have the labels 0 and 1."""
+    if isinstance(cell, list) and len(cell) > len(set(cell)) and _OF_VECTORS.issuperset(cell):
         raise ValueError(
-            f"a label is {shortened(str(cell), _MAX_SHOWN)}, which has a value twice: a list must hold the labels of "
-            "the image, not a number for each class"
+            f"a label is {shortened(str(cell), _MAX_SHOWN)}, with 0 or 1 for each class: a list must hold the labels "
+            "of the image themselves"
         )
 
 
