@@ -252,7 +252,10 @@ def test_settings_name_the_columns(tmp_path: Path):
     assert listed(place, **names) == [("a.jpg", ("cat",), "test", "g")]
 
 
-@pytest.mark.parametrize("header", ["filename,class", "file,category", "uri,labels", "image,label,labels,file"])
+@pytest.mark.parametrize(
+    "header",
+    ["filename,class", "file,category", "uri,labels", "image,label,labels,file", "file_name,label", "image_path,cls"],
+)
 def test_columns_are_recognized_by_their_usual_names(header: str, tmp_path: Path):
     place = csv(tmp_path, f"{header}\na.jpg,cat" + ",x" * (header.count(",") - 1) + "\n")
     assert listed(place) == [("a.jpg", ("cat",), "", "")]
