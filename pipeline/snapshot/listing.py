@@ -16,6 +16,7 @@ from pipeline.snapshot.raw_example import Origin, RawExample
 from pipeline.snapshot.skipped import SkippedFiles, log_skipped, suffix_counts
 from pipeline.snapshot.snapshot import Snapshot, save_snapshot, skipped_path
 from pipeline.sources import MISSING
+from pipeline.sources.folder import NOT_BY_NAME
 from pipeline.sources.key_range import bytes_of
 from pipeline.storage import Place
 
@@ -132,7 +133,9 @@ def changed_source(before: str, now: str) -> SourceError:
 def require_images(listing: Listing, source_uri: str, root: str) -> None:
     """Raise SourceError if a source of images cannot be trained on. `root` is the folder of its keys."""
     if not listing.listed:
-        others = "; ".join(f"{count} {reason}" for reason, count in listing.skipped.reasons_in_order().items())
+        # The suffixes of these files follow.
+        reasons = sorted(listing.skipped.reasons_in_order().items(), key=lambda each: each[0] == NOT_BY_NAME)
+        others = "; ".join(f"{count} {reason}" for reason, count in reasons)
         suffixes = listing.skipped.suffixes_in_order()
         if suffixes:
             others += f": {suffix_counts(suffixes)}"
