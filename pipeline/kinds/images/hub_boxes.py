@@ -38,11 +38,15 @@ def are_corners(images: Iterable[BoxesOfImage], column: str) -> bool:
             has_boxes = True
             can_be_corners &= x <= third <= width and y <= fourth <= height
             can_be_sizes &= 0 <= third <= width - x and 0 <= fourth <= height - y
-    if has_boxes and can_be_corners == can_be_sizes:
-        fits, join = ("either", "or") if can_be_corners else ("neither", "nor")
+    if has_boxes and can_be_corners and can_be_sizes:
         raise ValueError(
-            f"its boxes in {column!r} can be {fits} two corners {join} a corner, width and height: write the images as "
-            "files, with a list that has the columns xmin, ymin, xmax and ymax, or write the file without this column"
+            f"its boxes in {column!r} can be two corners, and also x, y, width and height: add columns width and "
+            "height with the size of each image, or write the file without the boxes"
+        )
+    if has_boxes and not can_be_corners and not can_be_sizes:
+        raise ValueError(
+            f"its boxes in {column!r} are neither two corners nor x, y, width and height, in pixels: correct them, or "
+            "write the file without the boxes"
         )
     return can_be_corners
 

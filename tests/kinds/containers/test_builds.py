@@ -224,6 +224,29 @@ def parquet_of_links(root: Path) -> Path:
     return root
 
 
+def test_boxes_of_the_hub_give_the_dataset_of_a_list_with_boxes(tmp_path: Path):
+    images = {f"{number}.jpg": jpeg(number) for number in range(6)}
+    objects = [
+        {"bbox": [[10.0 + number, 1, 8, 4], [0, 0, 5, 5]], "category": [("cat", "dog")[number % 2], "eel"]}
+        for number in range(6)
+    ]
+    rows = [{"bytes": content, "path": key} for key, content in images.items()]
+    (tmp_path / "hub").mkdir()
+    columns = {"image": pa.array(rows, pa.struct({"bytes": pa.binary(), "path": pa.string()})), "objects": objects}
+    parquet.write_table(pa.table(columns), tmp_path / "hub" / "a.parquet")
+    source = folder(tmp_path / "list", images)
+    with (source / "list.jsonl").open("w") as file:
+        for key, of_image in zip(images, objects, strict=True):
+            boxes = [[x, y, x + width, y + height] for x, y, width, height in of_image["bbox"]]
+            row = {"path": key, "labels": of_image["category"], "boxes": boxes, "box_labels": of_image["category"]}
+            file.write(json.dumps(row) + "\n")
+    of_list = built(source / "list.jsonl", tmp_path / "w")
+    of_hub = built(tmp_path / "hub", tmp_path / "w2", label_column="objects.category")
+    assert of_hub["version"] == of_list["version"]
+    assert content_of(of_hub) == content_of(of_list)
+    assert any(b"image/object/bbox/xmin" in content for content in content_of(of_hub).values())
+
+
 def test_images_beside_their_list_say_what_else_to_set(tmp_path: Path):
     """The Hub has such folders, with a metadata.csv."""
     files = {"1.jpg": jpeg(1), "2.jpg": jpeg(2), "metadata.csv": b"file_name,label\n1.jpg,a\n2.jpg,b\n"}

@@ -267,14 +267,14 @@ SENTENCES: dict[str, tuple[Layout, str]] = {
             {"image": PICTURES, "objects": objects([[[1, 2, 3, 4], [5, 6, 7, 8]], [[1, 1, 2, 2]], []])},
             {"objects": OF_OBJECTS},
         ),
-        r"boxes in 'objects\.bbox' can be either two corners or a corner, width and height: write .* list .* xmin",
+        r"boxes in 'objects\.bbox' can be two corners, and also x, y, width and height: add columns width and height",
     ),
     "boxes of no kind": (
         Layout(
             {"image": PICTURES, "objects": objects([SIZES[0], CORNERS[1], []]), "width": [9] * 3},
             {"objects": OF_OBJECTS},
         ),
-        r"boxes in 'objects\.bbox' can be neither two corners nor",
+        r"boxes in 'objects\.bbox' are neither two corners nor x, y, width and height, in pixels: correct them",
     ),
     "boxes without labels": (
         Layout({"image": PICTURES, "objects": objects(SIZES, [[1], [2], []])}, {"objects": OF_OBJECTS}),
