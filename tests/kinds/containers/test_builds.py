@@ -23,7 +23,7 @@ from pipeline.storage import place_of
 from pipeline.storage.gcs import Gcs
 from standins.fake_gcs import FakeGcs
 from tests.conftest import jpeg
-from tests.kinds.containers.examples import FORMS, drawn, folder, photographs, write_tar, write_zip
+from tests.kinds.containers.examples import FORMS, Found, drawn, folder, photographs, write_tar, write_zip
 
 
 def built(source: object, workspace: object, **settings: Any) -> dict[str, Any]:
@@ -245,6 +245,22 @@ def test_boxes_of_the_hub_give_the_dataset_of_a_list_with_boxes(tmp_path: Path):
     assert of_hub["version"] == of_list["version"]
     assert content_of(of_hub) == content_of(of_list)
     assert any(b"image/object/bbox/xmin" in content for content in content_of(of_hub).values())
+
+
+@pytest.mark.parametrize("feature_keys", ["model_garden", "plain"])
+def test_a_dataset_with_boxes_is_a_source_with_boxes(feature_keys: str, tmp_path: Path):
+    images = {f"{number}.jpg": jpeg(number) for number in range(6)}
+    source = folder(tmp_path / "list", images)
+    lines = [f"{key},{'cat' if '2' in key else 'dog'},1,2,9,8" for key in images]
+    (source / "list.csv").write_text("\n".join(["path,label,xmin,ymin,xmax,ymax", *lines, "0.jpg,eel,0,0,5,5"]))
+    first = built(source / "list.csv", tmp_path / "w", feature_keys=feature_keys, num_shards=1)
+    found = Found(place_of(first["dataset"]), str(tmp_path / "copies"))
+    boxes = {Path(key).name: each.boxes for key, each in found.images.items()}
+    assert boxes.keys() == images.keys()
+    assert [box.label for box in boxes["0.jpg"]] == ["dog", "eel"]
+    assert found.labels["0.jpg"] == ("dog", "eel")
+    assert [tuple(map(round, box[:4])) for box in boxes["0.jpg"]] == [(1, 2, 9, 8), (0, 0, 5, 5)]
+    assert [box.label for box in boxes["2.jpg"]] == ["cat"]
 
 
 def test_images_beside_their_list_say_what_else_to_set(tmp_path: Path):
