@@ -30,6 +30,8 @@ MAX_NAMES = 1000
 """At most this many names of a folder decide whether it holds containers."""
 MAX_LEVELS = 4
 """They are searched this many folders deep."""
+MAX_PROBED = 3
+"""At most this many containers are opened to see whether they hold images."""
 NO_CONTAINER = "not a container by its name"
 
 
@@ -56,7 +58,14 @@ def first_format(place: Place) -> FirstFormat:
     containers = [name for name in names if format_of(name.rpartition("/")[2])]
     # An image beside the folders is of no class. Data sets of the Hub have a few more images, for their pages.
     images = [name for name in names if "/" in name and suffix_of(name) and not why_no_image(name)]
-    return _format_of_file(place / min(containers)) if len(containers) > len(images) else nothing
+    if len(containers) <= len(images):
+        return nothing
+    # A small dataset has empty shards.
+    for name in sorted(containers)[:MAX_PROBED]:
+        found = _format_of_file(place / name)
+        if found.holds_images:
+            break
+    return found
 
 
 def _format_of_file(place: Place) -> FirstFormat:

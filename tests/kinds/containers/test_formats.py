@@ -450,6 +450,12 @@ def test_a_folder_with_images_is_a_folder_even_with_an_archive_in_it(tmp_path: P
     assert find_source(tmp_path, "auto").__name__ == "pipeline.sources.folder"
 
 
+def test_the_first_shard_can_be_empty(tmp_path: Path):
+    for number, content in enumerate((b"", b"", records(IMAGES))):
+        (tmp_path / f"train-0000{number}-of-00003.tfrecord").write_bytes(content)
+    assert find_source(tmp_path, "auto").__name__ == "pipeline.sources.containers"
+
+
 def test_a_few_images_beside_containers_are_skipped(tmp_path: Path, copies: str):
     """Data sets of the Hub have pictures for their pages."""
     write_zip(tmp_path / "a.zip", IMAGES)
