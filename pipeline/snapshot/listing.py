@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline import storage
 from pipeline.config.allowed import require_output
+from pipeline.config.dataset_name import LIST_SUFFIXES
 from pipeline.config.workspace import place_hash
 from pipeline.errors import BadInput, SettingsError, SourceError, require_format
 from pipeline.snapshot.fingerprint import Fingerprint
@@ -15,8 +16,14 @@ from pipeline.snapshot.raw_example import Origin, RawExample
 from pipeline.snapshot.skipped import SkippedFiles, log_skipped, suffix_counts
 from pipeline.snapshot.snapshot import Snapshot, save_snapshot, skipped_path
 from pipeline.sources import MISSING
+from pipeline.sources.folder import NOT_BY_NAME
 from pipeline.sources.key_range import bytes_of
 from pipeline.storage import Place
+
+_ADVICE_ON_ROWS = (
+    ". If each row of these files is an example, set TABLE and LABEL instead of SOURCE. If their rows are the paths of "
+    "images, set SOURCE to one file"
+)
 
 
 @dataclass
@@ -126,13 +133,17 @@ def changed_source(before: str, now: str) -> SourceError:
 def require_images(listing: Listing, source_uri: str, root: str) -> None:
     """Raise SourceError if a source of images cannot be trained on. `root` is the folder of its keys."""
     if not listing.listed:
-        others = "; ".join(f"{count} {reason}" for reason, count in listing.skipped.reasons_in_order().items())
-        if suffixes := listing.skipped.suffixes_in_order():
+        # The suffixes of these files follow.
+        reasons = sorted(listing.skipped.reasons_in_order().items(), key=lambda each: each[0] == NOT_BY_NAME)
+        others = "; ".join(f"{count} {reason}" for reason, count in reasons)
+        suffixes = listing.skipped.suffixes_in_order()
+        if suffixes:
             others += f": {suffix_counts(suffixes)}"
+        advice = "" if suffixes.keys().isdisjoint(LIST_SUFFIXES) else _ADVICE_ON_ROWS
         raise SourceError(
             f"no images under source_uri {source_uri!r} ({others or 'it is empty'}): it must have one sub-folder for "
             "each class, with JPEG or PNG files, be a list of images, or hold images in zip, tar, Parquet "
-            "or TFRecord files"
+            f"or TFRecord files{advice}"
         )
     if listing.missing == listing.listed:
         raise SourceError(

@@ -6,12 +6,14 @@ from typing import Any
 from pipeline.errors import SourceError
 
 NAMES: Mapping[str, Sequence[str]] = {
-    "path": ("path", "image", "file", "filename", "uri"),
-    "label": ("label", "class", "category", "labels"),
+    "path": ("path", "image", "file", "filename", "file_name", "image_path", "uri"),
+    "label": ("label", "class", "category", "labels", "cls"),
     "split": ("split",),
     "group": ("group",),
 }
 """The usual names of a column, by its role. A setting (`path_column` and so on) can name another column."""
+
+_WITH_HEADER = (".csv", ".tsv")
 
 
 def choose_column(role: str, names: Sequence[str], place: object, wanted: str) -> str:
@@ -25,19 +27,18 @@ def choose_column(role: str, names: Sequence[str], place: object, wanted: str) -
     if not chosen and (wanted or role in ("path", "label")):
         raise SourceError(
             f"{place} has no column {' or '.join(usual)}. Its columns are {', '.join(map(repr, names))}: "
-            f"{_advice_on(names, role)}"
+            f"{_advice_on(names, role, has_header=str(place).lower().endswith(_WITH_HEADER))}"
         )
     return chosen
 
 
-def _advice_on(names: Sequence[str], role: str) -> str:
+def _advice_on(names: Sequence[str], role: str, has_header: bool) -> str:
     # A list with another delimiter looks like a list with one column.
     if len(names) == 1 and (other := next((each for each in ";\t|" if each in names[0]), "")):
         return f"separate the columns with a comma (.csv) or a tab (.tsv), not with {other!r}"
     table = ". If each row is an example itself, set TABLE and LABEL instead of SOURCE" if role == "path" else ""
-    return (
-        f"name the column that holds the {role} in {role}_column; the first line of the list names the columns{table}"
-    )
+    header = "; the first line of the list names the columns" if has_header else ""
+    return f"name the column that holds the {role} in {role}_column{header}{table}"
 
 
 def labels_of(cell: Any) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""A zip, tar, Parquet or TFRecord file that holds images, or a folder of such files without images beside them.
+"""A zip, tar, Parquet or TFRecord file that holds images, or a folder of such files with few images beside them.
 
 The formats are the modules of `pipeline/kinds/images/containers`. The key of an image is its name within the container,
-if no other image of the source has this name. Otherwise, it is the key of the container and the number of the image in
-it. So the same images have the same keys as in a folder.
+if no other image of the source has this name. Otherwise, it is the key of the container and the number of the row or
+file in it. So the same images have the same keys as in a folder.
 """
 
 import os
@@ -30,6 +30,8 @@ MAX_NAMES = 1000
 """At most this many names of a folder decide whether it holds containers."""
 MAX_LEVELS = 4
 """They are searched this many folders deep."""
+MAX_PROBED = 3
+"""At most this many containers are opened to see whether they hold images."""
 NO_CONTAINER = "not a container by its name"
 
 
@@ -41,24 +43,29 @@ class FirstFormat(NamedTuple):
 
 
 def recognizes(place: Place) -> bool:
-    """Whether `place` is a container with images, or a folder of containers without an image beside them."""
+    """Whether `place` is a container with images, or a folder of containers with few images beside them."""
     return first_format(place).holds_images
 
 
 def first_format(place: Place) -> FirstFormat:
-    """Return the format of a container, or of the first container of a folder without images beside it."""
+    """Return the format of a container, or of the first one of a folder that has more containers than images."""
     if format_of(place.name) and place.is_file():
         return _format_of_file(place)
     nothing = FirstFormat("", holds_images=False)
     if isinstance(place, Path) and not place.is_dir():
         return nothing
-    first = ""
-    for name in islice(_names_below(place), MAX_NAMES):
-        if why_no_image(name) == "" and suffix_of(name):
-            return nothing
-        if format_of(name.rpartition("/")[2]) and why_no_image(name) != HIDDEN:
-            first = min(first or name, name)
-    return _format_of_file(place / first) if first else nothing
+    names = [name for name in islice(_names_below(place), MAX_NAMES) if why_no_image(name) != HIDDEN]
+    containers = [name for name in names if format_of(name.rpartition("/")[2])]
+    # An image beside the folders is of no class. Data sets of the Hub have a few more images, for their pages.
+    images = [name for name in names if "/" in name and suffix_of(name) and not why_no_image(name)]
+    if len(containers) <= len(images):
+        return nothing
+    # A small dataset has empty shards.
+    for name in sorted(containers)[:MAX_PROBED]:
+        found = _format_of_file(place / name)
+        if found.holds_images:
+            break
+    return found
 
 
 def _format_of_file(place: Place) -> FirstFormat:

@@ -252,7 +252,10 @@ def test_settings_name_the_columns(tmp_path: Path):
     assert listed(place, **names) == [("a.jpg", ("cat",), "test", "g")]
 
 
-@pytest.mark.parametrize("header", ["filename,class", "file,category", "uri,labels", "image,label,labels,file"])
+@pytest.mark.parametrize(
+    "header",
+    ["filename,class", "file,category", "uri,labels", "image,label,labels,file", "file_name,label", "image_path,cls"],
+)
 def test_columns_are_recognized_by_their_usual_names(header: str, tmp_path: Path):
     place = csv(tmp_path, f"{header}\na.jpg,cat" + ",x" * (header.count(",") - 1) + "\n")
     assert listed(place) == [("a.jpg", ("cat",), "", "")]
@@ -264,12 +267,12 @@ def test_columns_are_recognized_by_their_usual_names(header: str, tmp_path: Path
         (
             "p;label\n",
             {},
-            "no column path or image or file or filename or uri. Its columns are 'p;label'.*not with ';'$",
+            "no column path or .* or uri. Its columns are 'p;label'.*not with ';'$",
         ),
         (
             "path,l\na,b\n",
             {},
-            "no column label or class or category or labels. Its columns are 'path', 'l'.*label in label_column",
+            "no column label or .* or cls. Its columns are 'path', 'l'.*label in label_column",
         ),
         (
             "path,label\na,b\n",

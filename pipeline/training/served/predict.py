@@ -56,10 +56,12 @@ def predict(
 
 
 def _predicted(exported: Any, about: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    if file.is_dir():  # To read it would count as a failure of the file system.
+        return {"file": str(file), "rejected": f"a folder: name the images in it, such as {file}/*"}
     # The code that prepares images for training reads all formats. The exported model reads JPEG and PNG alone.
     try:
         image = examine(retried(file.read_bytes, file), Rules(), key=file.name)
-    except OSError as error:  # Missing, or a folder. The other files still get an answer.
+    except OSError as error:  # The other files still get an answer.
         image = Rejection(f"cannot be read: {error.strerror}")
     if isinstance(image, Rejection):
         return {"file": str(file), "rejected": image.reason}

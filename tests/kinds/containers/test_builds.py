@@ -6,10 +6,13 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import load
@@ -20,7 +23,7 @@ from pipeline.storage import place_of
 from pipeline.storage.gcs import Gcs
 from standins.fake_gcs import FakeGcs
 from tests.conftest import jpeg
-from tests.kinds.containers.examples import FORMS, drawn, folder, photographs, write_tar, write_zip
+from tests.kinds.containers.examples import FORMS, Found, drawn, folder, photographs, write_tar, write_zip
 
 
 def built(source: object, workspace: object, **settings: Any) -> dict[str, Any]:
@@ -198,6 +201,85 @@ def test_a_damaged_copy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     changed_before_writing(monkeypatch, damage)
     with pytest.raises(SourceError, match=r"\.images is missing or damaged: remove it, and run `extract` again"):
         built(place("tar.gz", tmp_path / "source"), tmp_path / "w")
+
+
+def test_odd_names_in_a_bucket_change_no_version(tmp_path: Path, gcs: FakeGcs):
+    """Markers of folders, and names with doubled slashes: each object is accounted for."""
+    content = write_zip(tmp_path / "a.zip", drawn()).read_bytes()
+    gcs.put("bucket", "plain/a.zip", content)
+    for key in ("odd/a.zip", "odd//b.zip", "odd/sub//c.zip"):
+        gcs.put("bucket", key, content)
+    for key in ("odd/", "odd//", "odd/sub/"):
+        gcs.put("bucket", key, b"")
+    plain, odd = built("gs://bucket/plain/a.zip", tmp_path / "w"), built("gs://bucket/odd/", tmp_path / "w2")
+    assert odd["version"] == plain["version"]
+    skipped = map(json.loads, (place_of(odd["dataset"]) / "skipped.jsonl").read_text().splitlines())
+    assert {each["path"] for each in skipped} == {"", "/", "sub/", "/b.zip", "sub//c.zip"}
+
+
+def parquet_of_links(root: Path) -> Path:
+    (root / "data").mkdir(parents=True)
+    columns = {"url": ["https://example.org/1.jpg"], "caption": ["a cat"]}
+    parquet.write_table(pa.table(columns), root / "data" / "train-00000-of-00001.parquet")
+    return root
+
+
+def test_boxes_of_the_hub_give_the_dataset_of_a_list_with_boxes(tmp_path: Path):
+    images = {f"{number}.jpg": jpeg(number) for number in range(6)}
+    objects = [
+        {"bbox": [[10.0 + number, 1, 8, 4], [0, 0, 5, 5]], "category": [("cat", "dog")[number % 2], "eel"]}
+        for number in range(6)
+    ]
+    rows = [{"bytes": content, "path": key} for key, content in images.items()]
+    (tmp_path / "hub").mkdir()
+    columns = {"image": pa.array(rows, pa.struct({"bytes": pa.binary(), "path": pa.string()})), "objects": objects}
+    parquet.write_table(pa.table(columns), tmp_path / "hub" / "a.parquet")
+    source = folder(tmp_path / "list", images)
+    with (source / "list.jsonl").open("w") as file:
+        for key, of_image in zip(images, objects, strict=True):
+            boxes = [[x, y, x + width, y + height] for x, y, width, height in of_image["bbox"]]
+            row = {"path": key, "labels": of_image["category"], "boxes": boxes, "box_labels": of_image["category"]}
+            file.write(json.dumps(row) + "\n")
+    of_list = built(source / "list.jsonl", tmp_path / "w")
+    of_hub = built(tmp_path / "hub", tmp_path / "w2", label_column="objects.category")
+    assert of_hub["version"] == of_list["version"]
+    assert content_of(of_hub) == content_of(of_list)
+    assert any(b"image/object/bbox/xmin" in content for content in content_of(of_hub).values())
+
+
+@pytest.mark.parametrize("feature_keys", ["model_garden", "plain"])
+def test_a_dataset_with_boxes_is_a_source_with_boxes(feature_keys: str, tmp_path: Path):
+    images = {f"{number}.jpg": jpeg(number) for number in range(6)}
+    source = folder(tmp_path / "list", images)
+    lines = [f"{key},{'cat' if '2' in key else 'dog'},1,2,9,8" for key in images]
+    (source / "list.csv").write_text("\n".join(["path,label,xmin,ymin,xmax,ymax", *lines, "0.jpg,eel,0,0,5,5"]))
+    first = built(source / "list.csv", tmp_path / "w", feature_keys=feature_keys, num_shards=1)
+    found = Found(place_of(first["dataset"]), str(tmp_path / "copies"))
+    boxes = {Path(key).name: each.boxes for key, each in found.images.items()}
+    assert boxes.keys() == images.keys()
+    assert [box.label for box in boxes["0.jpg"]] == ["dog", "eel"]
+    assert found.labels["0.jpg"] == ("dog", "eel")
+    assert [tuple(map(round, box[:4])) for box in boxes["0.jpg"]] == [(1, 2, 9, 8), (0, 0, 5, 5)]
+    assert [box.label for box in boxes["2.jpg"]] == ["cat"]
+
+
+def test_images_beside_their_list_say_what_else_to_set(tmp_path: Path):
+    """The Hub has such folders, with a metadata.csv."""
+    files = {"1.jpg": jpeg(1), "2.jpg": jpeg(2), "metadata.csv": b"file_name,label\n1.jpg,a\n2.jpg,b\n"}
+    source = folder(tmp_path / "source", files)
+    message = r"\(2 not in a class folder; 1 not an image by its name: \.csv 1\).* set SOURCE to one file"
+    with pytest.raises(SourceError, match=message):
+        built(source, tmp_path / "w")
+    assert sum(built(source / "metadata.csv", tmp_path / "w")["examples"].values()) == 2
+
+
+@pytest.mark.parametrize(
+    "write", [parquet_of_links, lambda root: write_zip(root.with_suffix(".zip"), {"a.csv": b"x,y\n1,2\n"})]
+)
+def test_files_of_rows_without_images_say_what_else_to_set(write: Callable[[Path], Path], tmp_path: Path):
+    message = "no images under .* set TABLE and LABEL instead of SOURCE. .* paths of images, set SOURCE to one file"
+    with pytest.raises(SourceError, match=message):
+        built(write(tmp_path / "source"), tmp_path / "w")
 
 
 @pytest.mark.parametrize("form", ["zip", "parquet of the hub"])

@@ -23,7 +23,7 @@ import pipeline.kinds.images.containers
 from pipeline.errors import SourceError
 from pipeline.records.example import encode
 from pipeline.records.tfrecord import frame
-from pipeline.sources import Classes, Listed, Skipped, SourceOptions
+from pipeline.sources import Listed, SourceOptions
 from pipeline.sources import container_formats as formats_module
 from pipeline.sources.container_formats import formats
 from pipeline.sources.container_index import split_of_container
@@ -31,6 +31,7 @@ from pipeline.sources.detection import find_source, images_of, layout_of
 from tests.conftest import jpeg
 from tests.kinds.containers.examples import (
     FORMS,
+    Found,
     beside,
     drawn,
     folder,
@@ -47,24 +48,6 @@ IMAGES = {"cats/a.jpg": jpeg(1), "cats/b.jpg": jpeg(2), "dogs/c.jpg": jpeg(3)}
 @pytest.fixture
 def copies(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("copies"))
-
-
-class Found:
-    """What a source lists."""
-
-    def __init__(self, place: Path, copies: str, **options: Any) -> None:
-        self.items = list(images_of(place, SourceOptions(copies=copies, **options)))
-        self.images = {item.key: item for item in self.items if isinstance(item, Listed)}
-        self.labels = {key: item.labels for key, item in self.images.items()}
-        self.splits = {key: item.split for key, item in self.images.items()}
-        self.skipped = {item.key: item.reason for item in self.items if isinstance(item, Skipped)}
-        self.classes = next((item.names for item in self.items if isinstance(item, Classes)), None)
-
-    def content(self, root: Path, key: str) -> bytes:
-        extent = self.images[key].extent
-        assert extent
-        content = (root / extent.file).read_bytes()
-        return content[extent.offset :][: self.images[key].size]
 
 
 def test_each_format_has_an_example():
@@ -145,7 +128,7 @@ def test_files_of_systems_in_an_archive_are_skipped(tmp_path: Path, copies: str)
 @pytest.mark.parametrize(("suffix", "content"), [("json", b"{bad"), ("cls", b"\xff")])
 def test_a_label_that_cannot_be_read_is_named(suffix: str, content: bytes, tmp_path: Path, copies: str):
     place = write_zip(tmp_path / "a.zip", {"0001.jpg": jpeg(1), f"0001.{suffix}": content})
-    with pytest.raises(SourceError, match=r"the file beside 0001\.jpg holds no label: ."):
+    with pytest.raises(SourceError, match=rf"0001\.{suffix}, which is beside an image, holds no label: ."):
         Found(place, copies)
 
 
@@ -373,7 +356,7 @@ def test_usual_layouts_of_columns(layout: str, tmp_path: Path, copies: str):
     [
         (
             {"image": pa.array(THREE, IMAGE), "kind": ["a", "b", "c"]},
-            "name the column that holds the label in label_column",
+            r"name the column that holds the labels in label_column \(kind\)",
         ),
         (
             {"image": pa.array(THREE, IMAGE), "label": ["a", "b", "c"], "split": ["x", "y", "z"]},
@@ -414,6 +397,12 @@ def test_sound_in_the_structs_of_the_hub_is_no_image(tmp_path: Path):
 def test_a_list_in_a_parquet_file_is_still_a_list(tmp_path: Path):
     parquet.write_table(pa.table({"path": ["a.jpg"], "label": ["x"]}), tmp_path / "a.parquet")
     assert find_source(tmp_path / "a.parquet", "auto").__name__ == "pipeline.sources.listing"
+    parquet.write_table(pa.table({"age": [1], "label": ["x"]}), tmp_path / "a.parquet")
+    message = (
+        r"name the column that holds the path in path_column\. If each row is an example itself, set TABLE and LABEL"
+    )
+    with pytest.raises(SourceError, match=message):
+        list(images_of(tmp_path / "a.parquet", SourceOptions()))
 
 
 def test_memory_does_not_grow_with_a_row_group(tmp_path: Path, copies: str):
@@ -440,7 +429,8 @@ def test_records_of_tenfold_with_pixels_are_refused(tmp_path: Path, copies: str)
 def test_a_changed_file_of_labels_is_read_again(tmp_path: Path, copies: str):
     place = FORMS["tfrecord with a file of labels"](tmp_path, IMAGES)
     assert Found(place, copies).classes == ("cats", "dogs")
-    (tmp_path / "label.labels.txt").write_text("kittens\ndogs\n")
+    (tmp_path / "label.labels.txt").write_text("kittens\ndogs\n\n")
+    assert Found(place, copies).classes == ("kittens", "dogs")
     assert Found(place, copies).labels["cats/a.jpg"] == ("kittens",)
     (tmp_path / "label.labels.txt").write_text("kittens\n")
     with pytest.raises(SourceError, match="a label is 1, but the label file has 1 lines"):
@@ -458,6 +448,22 @@ def test_a_folder_with_images_is_a_folder_even_with_an_archive_in_it(tmp_path: P
     write_zip(tmp_path / "a.zip", IMAGES)
     write_zip(tmp_path / "train" / "a.zip", IMAGES)
     assert find_source(tmp_path, "auto").__name__ == "pipeline.sources.folder"
+
+
+def test_the_first_shard_can_be_empty(tmp_path: Path):
+    for number, content in enumerate((b"", b"", records(IMAGES))):
+        (tmp_path / f"train-0000{number}-of-00003.tfrecord").write_bytes(content)
+    assert find_source(tmp_path, "auto").__name__ == "pipeline.sources.containers"
+
+
+def test_a_few_images_beside_containers_are_skipped(tmp_path: Path, copies: str):
+    """Data sets of the Hub have pictures for their pages."""
+    write_zip(tmp_path / "a.zip", IMAGES)
+    write_zip(tmp_path / "b.zip", {"eels/d.jpg": jpeg(4)})
+    folder(tmp_path, {"thumbnail.jpg": jpeg(5), "logo.png": jpeg(6), "assets/sample.jpg": jpeg(7)})
+    found = Found(tmp_path, copies)
+    assert found.labels.keys() == {*IMAGES, "eels/d.jpg"}
+    assert found.skipped.keys() == {"thumbnail.jpg", "logo.png", "assets/sample.jpg"}
 
 
 def test_the_layout_changes_with_a_container(tmp_path: Path):
@@ -484,13 +490,18 @@ def test_the_format_in_the_documentation_works_as_written(tmp_path: Path, copies
         (tmp_path / "mnist").mkdir()
         (tmp_path / "mnist" / "train-images-idx3-ubyte").write_bytes(header + pixels.tobytes())
         (tmp_path / "mnist" / "train-labels-idx1-ubyte").write_bytes(bytes(8) + bytes([0, 1, 2, 3, 4]))
+        (tmp_path / "mnist" / "t10k-images-idx3-ubyte").write_bytes(header + pixels.tobytes())
+        with pytest.raises(SourceError, match=r"t10k-images-idx3-ubyte .* the file of its labels is not beside it"):
+            Found(tmp_path / "mnist", copies)
+        (tmp_path / "mnist" / "t10k-labels-idx1-ubyte").write_bytes(bytes(8) + bytes([0, 1, 2, 3, 4]))
         found = Found(tmp_path / "mnist", copies)
     finally:
         pipeline.kinds.images.containers.__path__.remove(str(tmp_path / "own"))
         formats_module.formats.cache_clear()
         sys.modules.pop("pipeline.kinds.images.containers.idx", None)
-    assert list(found.labels.values()) == [(str(number),) for number in range(5)]
-    assert next(iter(found.images)) == "train-images-idx3-ubyte/00000000.png"
+    assert list(found.labels.values()) == [(str(number),) for number in range(5)] * 2
+    assert list(found.splits.values()) == ["test"] * 5 + ["train"] * 5
+    assert list(found.images)[5] == "train-images-idx3-ubyte/00000000.png"
 
 
 def test_records_with_several_labels(tmp_path: Path, copies: str):

@@ -126,6 +126,8 @@ def test_predict_accepts_all_image_formats_and_rejects_other_files(run: Run, tmp
     files[3].write_bytes(b"no image")
     *good, broken, missing = predict(run.folder, [*files, tmp_path / "missing.jpg"])
     assert missing == {"file": str(tmp_path / "missing.jpg"), "rejected": "cannot be read: No such file or directory"}
+    [folder] = predict(run.folder, [tmp_path])
+    assert folder["rejected"] == f"a folder: name the images in it, such as {tmp_path}/*"
     for each in good:
         assert each["label"] in ("a", "b")
         assert each["probability"] == max(likely["probability"] for likely in each["likely"]) >= 0.5

@@ -24,11 +24,15 @@ A format of your own is a file in this folder with two constants, two functions,
     def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage]:
         content = file.path.read_bytes()
         pixels = np.frombuffer(content, np.uint8, offset=16).reshape(np.frombuffer(content, ">i4", 3, 4))
-        labels = file.beside(file.place.name.replace("images-idx3", "labels-idx1")) or b""
+        name = file.place.name
+        labels = file.beside(name.replace("images-idx3", "labels-idx1"))
+        if labels is None:
+            raise ValueError("the file of its labels is not beside it")
+        split = "test" if name.startswith("t10k") else "train"
         for image, label in zip(pixels, labels[8:], strict=True):
             png = io.BytesIO()
             Image.fromarray(image).save(png, "PNG")
-            yield ContainedImage("", png.getvalue(), labels=(str(label),))
+            yield ContainedImage("", png.getvalue(), labels=(str(label),), split=split)
 
 - `BESIDE` are the names of files beside a container that the format reads, too. If one changes, the container is read
   again.
@@ -37,7 +41,8 @@ A format of your own is a file in this folder with two constants, two functions,
   may be in a bucket. It is asked for one file of a source.
 - `images` yields the images of a file, one after another: see `ContainerFile` and `ContainedImage`. For something else
   in the file, it yields a `Skipped` with the name and the reason. If the file states the order of its classes, it
-  yields `Classes` first. It may raise ValueError for a file that is damaged, with the reason.
+  yields `Classes` first. It may raise ValueError for a file that is damaged, with the reason. If an image has no
+  split, the name of the file or of its folder decides, such as `train-00000-of-00012.parquet`.
 
 The file is read once. `pipeline/sources/container_index.py` then knows the key, the checksum and the place of each
 image, so a format decides neither the order nor the keys.

@@ -6,15 +6,19 @@ from pathlib import Path
 from typing import IO, Any
 
 from pipeline.records.example import decode
+from pipeline.records.format import MODEL_GARDEN, PLAIN
 from pipeline.records.tfrecord import FOOTER_BYTES, HEADER_BYTES, decompressed, has_valid_header, records_of
-from pipeline.sources import Classes, Skipped, SourceOptions
+from pipeline.sources import Box, Classes, Skipped, SourceOptions
 from pipeline.sources.cells import labels_of, text_of
 from pipeline.sources.container_formats import ContainedImage, ContainerFile
 
 NAMES = re.compile(r".+\.(tfrecords?|tfrec)(-\d+-of-\d+)?(\.gz)?")
 IMAGE = ("image/encoded", "image", "image_raw", "encoded", "jpeg", "image/image")
-LABEL = ("image/class/text", "image/class/label", "label", "class", "labels", "image/label")
-"""The usual names of a feature. A text comes before its number."""
+LABEL = (
+    *("image/class/text", "image/class/label", "label", "class", "labels", "image/label"),
+    *(MODEL_GARDEN.box_text, MODEL_GARDEN.box_label),
+)
+"""The usual names of a feature. A text comes before its number. Records with boxes may have labels of boxes alone."""
 FILENAME = ("image/filename", "filename", "image/file_name", "file_name", "path")
 BESIDE = ("label.labels.txt", "labels.txt", "label_map.txt")
 """Files beside the records, with one class in each line. The first one is that of TFDS."""
@@ -30,7 +34,8 @@ def holds_images(file: IO[bytes]) -> bool:
 def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage | Skipped | Classes]:
     """Yield the images in the order of the records, whose checksums are verified."""
     texts = filter(None, map(file.beside, BESIDE))
-    classes = next((text.decode().splitlines() for text in texts), None)
+    # An empty last line is no class.
+    classes = next((text.decode().rstrip().splitlines() for text in texts), None)
     if classes is not None:
         yield Classes(tuple(classes), {})
     with file.path.open("rb") as stored:
@@ -68,7 +73,27 @@ def _image(
         labels=labels,
         group=text_of(group),
         size=len(content),
+        boxes=_boxes(features, classes),
     )
+
+
+def _boxes(features: Mapping[str, list[Any]], classes: Sequence[str] | None) -> Sequence[Box]:
+    """Return the boxes of a record in pixels. The record has them as fractions of the size of the image."""
+    keys = next((each for each in (MODEL_GARDEN, PLAIN) if features.get(each.box_label)), None)
+    if keys is None:
+        return ()
+    sides = [features.get(name, []) for name in keys.of_boxes[:4]]
+    width, height = (_feature(features, (name,), "") for name in (keys.width, keys.height))
+    if not width or not height or {len(side) for side in sides} != {len(features[keys.box_label])}:
+        raise ValueError(
+            f"a record has boxes without {keys.width}, {keys.height}, or all of {', '.join(keys.of_boxes)}"
+        )
+    values = _values(features, (keys.box_text, keys.box_label), "")
+    labels = ["".join(_labels([value], classes)) for value in values]
+    return [
+        Box(xmin * width, ymin * height, xmax * width, ymax * height, label)
+        for xmin, ymin, xmax, ymax, label in zip(*sides, labels, strict=True)
+    ]
 
 
 def _values(features: Mapping[str, list[Any]], names: Sequence[str], wanted: str) -> list[Any]:
