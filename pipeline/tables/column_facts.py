@@ -133,6 +133,28 @@ def _grouped(clean: pa.Array, rules: TextRules) -> dict[str, pa.Array]:
     return {**found, "others": compute.and_not(compute.is_valid(rest), known)}
 
 
+class _Counts:
+    """The different texts of a column, in the order of their first rows, and how many rows have each."""
+
+    def __init__(self) -> None:
+        self.texts = pa.nulls(0, pa.large_string())
+        self.numbers = np.zeros(0, np.int64)
+        self.characters = 0
+        """Number of characters of the different texts together."""
+
+    def add(self, texts: pa.Array, numbers: NDArray[np.int64]) -> pa.Array:
+        """Add different texts, each with its number, and return those that are new."""
+        texts = texts.cast(pa.large_string())
+        known = compute.index_in(texts, self.texts)
+        is_new = compute.is_null(known).to_numpy(zero_copy_only=False)
+        self.numbers[known.drop_null().to_numpy()] += numbers[~is_new]
+        new = texts.filter(pa.array(is_new))
+        self.texts = pa.concat_arrays([self.texts, new])
+        self.numbers = np.concatenate([self.numbers, numbers[is_new]])
+        self.characters += _sum(compute.utf8_length(new))
+        return new
+
+
 class TextFacts:
     """The facts of a column of CSV, whose type is inferred from its texts.
 
@@ -144,9 +166,10 @@ class TextFacts:
         self._kind: str | None = None
         """The kind of all values up to now: a key of PARSERS or "string". None if there is no value."""
         self._nulls = 0
-        self._counts: dict[str, int] | None = {}
-        """The number of each different value; None if there are too many."""
-        self._size = 0
+        self._counts: _Counts | None = _Counts()
+        """None if there are too many different values."""
+        self._first = pa.nulls(0, pa.large_string())
+        """The first different values, if there are too many and they may be floats."""
         self._tally = _Tally()
         """The values that `_counts` does not have."""
         self._samples: dict[str, dict[str, str]] = {}
@@ -163,13 +186,13 @@ class TextFacts:
         if self._rules.strip:
             text = stripped(text)
         self._nulls += text.null_count
-        values, are_counted = text.drop_null(), self._counts is not None
-        if are_counted:
-            values = self._count(values)
+        values, counts = text.drop_null(), self._counts
+        if counts:
+            values = self._count(counts, values)
         self._text_range = _joined(self._text_range, _range_of(values))
         if not len(values):
             return
-        masks = self._masks_of(values, are_counted)
+        masks = self._masks_of(values, are_counted=bool(counts))
         for group, mask in masks.items():
             samples = self._samples.setdefault(group, {})
             if len(samples) < _MAX_SAMPLES:
@@ -185,7 +208,7 @@ class TextFacts:
             is_name = role in ("key", "group", "split")
             kind = "string" if is_name else self._floats.type(self._range, role)
         type_ = cast(ColumnType, kind)
-        texts = None if self._counts is None else pa.array(list(self._counts), pa.large_string())
+        texts = self._counts.texts if self._counts else None
         if type_ == "string":
             return _column(self._name, role, type_, self._nulls, texts, self._text_range)
         tally = self._whole_tally()
@@ -200,8 +223,7 @@ class TextFacts:
             if tally.words:
                 yield notes.missing_values(self._name, tally.words)
             if column.type == "float":
-                if self._counts is not None:
-                    self._floats.count(self._fitted(pa.array(list(self._counts), pa.large_string()), "float"))
+                self._floats.count(self._fitted(self._counts.texts if self._counts else self._first, "float"))
                 yield from self._floats.notes(self._name)
         elif column.role not in _PRIVATE:
             yield from self._notes_of_text(tally.groups)
@@ -228,28 +250,25 @@ class TextFacts:
                     has_point=any("." in text for text in self._samples[group]),
                 )
 
-    def _count(self, values: pa.Array) -> pa.Array:
+    def _count(self, counts: _Counts, values: pa.Array) -> pa.Array:
         """Count the values of a batch, and return those that are new."""
-        assert self._counts is not None
         counted = compute.value_counts(values)
-        new = []
-        for value, count in zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True):
-            if value not in self._counts:
-                new.append(value)
-                self._size += len(value)
-            self._counts[value] = self._counts.get(value, 0) + count
-        if len(self._counts) > self._limit or self._size > _MAX_CHARACTERS:
+        new = counts.add(counted.field("values"), counted.field("counts").to_numpy())
+        self._require_few(counts)
+        return new
+
+    def _require_few(self, counts: _Counts) -> None:
+        """Forget the different values if there are too many."""
+        if len(counts.texts) > self._limit or counts.characters > _MAX_CHARACTERS:
             if self._kind in ("int", "float", None):
-                self._floats.count(self._fitted(pa.array(list(self._counts), pa.large_string()), "float"))
+                self._first = counts.texts.slice(0, self._limit)
             self._tally, self._counts = self._whole_tally(), None
-        return pa.array(new, values.type)
 
     def _whole_tally(self) -> _Tally:
         """Return the tally of all values."""
         tally = self._tally.copy()
         if self._counts:
-            numbers = np.fromiter(self._counts.values(), np.int64, len(self._counts))
-            tally.add(pa.array(list(self._counts), pa.large_string()), self._rules, numbers)
+            tally.add(self._counts.texts, self._rules, self._counts.numbers)
         return tally
 
     def _masks_of(self, values: pa.Array, are_counted: bool) -> Mapping[str, pa.Array]:
