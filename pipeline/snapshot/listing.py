@@ -1,6 +1,6 @@
 """A listing: what was found in a range of the keys of a source. Listings add up without reading a row again."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -17,6 +17,9 @@ from pipeline.snapshot.snapshot import Snapshot, save_snapshot, skipped_path
 from pipeline.sources import MISSING
 from pipeline.sources.key_range import bytes_of
 from pipeline.storage import Place
+
+ExamineEach = Callable[[Sequence[Any]], list[Any]]
+"""Returns what `examine` of the lister returns for each content: see pipeline/plan/example_kind.py."""
 
 
 @dataclass

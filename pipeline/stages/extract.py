@@ -15,7 +15,7 @@ from pipeline.config.allowed import allowlists, require_output
 from pipeline.config.preflight import preflight
 from pipeline.config.settings import Settings, settings_from
 from pipeline.config.workspace import RANGES, place_hash, require_allowed_folders, snapshots_folder
-from pipeline.engines import engine_named
+from pipeline.engines import Engine, engine_named
 from pipeline.engines.task import Task
 from pipeline.errors import FileSystemError, require_format
 from pipeline.plan.example_kind import Lister, kind_named
@@ -50,19 +50,24 @@ def extract(settings: Settings) -> Place:
     Raises:
         SourceError: If the source has no example of a class, or changes meanwhile.
     """
-    paths = divide(settings)
+    engine = engine_named(settings.engine)
+    paths = divide(settings, engine)
     if not paths:
         return list_all(settings)
     task = Task(list_range_file, allowlists(), _lister(settings).memory)
     with progress("extract", 0) as advance:
-        engine_named(settings.engine)(task, paths, advance)
+        engine(task, paths, advance)
     return join(settings, paths)
 
 
-def divide(settings: Settings) -> list[str]:
+def divide(settings: Settings, engine: Engine | None = None) -> list[str]:
     """Write a file for each range of a large source, and return their paths. The list is empty for a small source.
 
     Variables in the environment set the size of a range: TENFOLD_RANGE_IMAGES, and TENFOLD_RANGE_MEGABYTES of a table.
+
+    Args:
+        settings: The settings of the source.
+        engine: Reads the table for its schema. Without one, this process does.
 
     Raises:
         SettingsError: If the settings or a variable are wrong.
@@ -72,16 +77,42 @@ def divide(settings: Settings) -> list[str]:
     require_allowed_folders(settings)
     started_ns = time.time_ns()
     folder = snapshots_folder(settings) / RANGES / f"{started_ns}-{place_hash(settings.source_uri)}"
-    ranges = _lister(settings).divide(folder, MAX_RANGES)
+    lister = _lister(settings)
+
+    def examine_each(contents: Sequence[Any]) -> list[Any]:
+        assert engine
+        paths = _write_range_files(settings, folder / "examined", contents, started_ns)
+        with progress("schema", len(paths), "ranges") as advance:
+            engine(Task(examine_range_file, allowlists(), lister.memory), paths, advance)
+        found = [storage.read_json(_examined_path(path)) for path in paths]
+        for path in paths:  # Each has up to tens of megabytes, and nothing else reads it.
+            _examined_path(path).unlink()
+        return found
+
+    ranges = lister.divide(folder, MAX_RANGES, examine_each if engine else None)
     if len(ranges) < 2:
         return []
-    paths = [folder / f"{number:04d}.json" for number in range(1, len(ranges) + 1)]
-    for number, (path, content) in enumerate(zip(paths, ranges, strict=True), 1):
-        range_file = RangeFile(settings.model_dump(), content, number, len(ranges), started_ns)
-        storage.write_json(path, {"format": SNAPSHOT_FORMAT, **asdict(range_file)}, synced=True)
+    paths = _write_range_files(settings, folder, ranges, started_ns)
     for changed in (folder, folder.parent, folder.parent.parent):  # All of them may be new.
         storage.sync_folder(changed)
+    return paths
+
+
+def _write_range_files(settings: Settings, folder: Place, contents: Sequence[Any], started_ns: int) -> list[str]:
+    paths = [folder / f"{number:04d}.json" for number in range(1, len(contents) + 1)]
+    for number, (path, content) in enumerate(zip(paths, contents, strict=True), 1):
+        range_file = RangeFile(settings.model_dump(), content, number, len(contents), started_ns)
+        storage.write_json(path, {"format": SNAPSHOT_FORMAT, **asdict(range_file)}, synced=True)
     return [str(path) for path in paths]
+
+
+def examine_range_file(path: str) -> int:
+    """Write what `divide` must know of a range, beside its file. Return 1: one range. Raises as `list_range_file`."""
+    result = _examined_path(path)
+    require_output(result)
+    range_file = load_range_file(path)
+    storage.write_json(result, _lister(_settings_of(range_file)).examine(range_file.content))
+    return 1
 
 
 def list_all(settings: Settings) -> Place:
@@ -174,6 +205,10 @@ def _listing_of(path: str) -> Listing:
             f"the range of {path} was not listed, or this host does not see its listing yet: run again, or list it "
             "first (in Airflow: clear the task `extract_range`)"
         ) from error
+
+
+def _examined_path(path: str) -> Place:
+    return place_of(path).with_suffix(".examined")
 
 
 def _listing_path(path: str) -> Place:

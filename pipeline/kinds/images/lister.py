@@ -8,7 +8,7 @@ from typing_extensions import override
 from pipeline.config.settings import Settings
 from pipeline.plan.example_kind import Lister
 from pipeline.snapshot import extract
-from pipeline.snapshot.listing import Listing
+from pipeline.snapshot.listing import ExamineEach, Listing
 from pipeline.snapshot.options import extract_options
 from pipeline.sources.detection import key_ranges
 from pipeline.sources.key_range import MIN_IMAGES, KeyRange
@@ -31,12 +31,16 @@ class ImageLister(Lister):
         self._options = extract_options(settings)
 
     @override
-    def divide(self, folder: Place, max_ranges: int) -> list[Any]:
+    def divide(self, folder: Place, max_ranges: int, examine_each: ExamineEach | None = None) -> list[Any]:
         min_images = whole_number("TENFOLD_RANGE_IMAGES", MIN_IMAGES)
         ranges = key_ranges(self._options.place, self._options.source, max_ranges, min_images)
         if len(ranges) > 1:
             extract.sweep(self._options)
         return ranges
+
+    @override
+    def examine(self, content: Any) -> Any:
+        raise NotImplementedError("`divide` needs no examination of images")
 
     @override
     def list_all(self) -> Place:
