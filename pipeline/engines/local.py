@@ -7,29 +7,45 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
+from typing import Self
 
 from pipeline.engines.calls import WorkersLost
 from pipeline.engines.task import Outcome, Task
+from pipeline.system.arrow import ONE_THREAD
 from pipeline.system.environment import environment_with
 from pipeline.system.process import start_worker
 from pipeline.system.resources import available_memory, usable_cores
 from pipeline.system.wording import counted
 
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
-"""Environment of the processes. Otherwise, each starts a thread of Arrow and of NumPy's OpenBLAS for each core."""
 _log = logging.getLogger(__name__)
 
 
-def outcomes(task: Task, places: Sequence[str], at_most: int | None = None) -> Generator[Outcome]:
-    """Call the task for each place, in several processes, and in no more than `at_most`: see `Outcomes`.
+def outcomes(task: Task, places: Sequence[str]) -> Generator[Outcome]:
+    """Call the task for each place, in several processes, which then end: see `Outcomes`."""
+    with Workers() as workers:
+        yield from workers.outcomes(task, places)
 
-    If a process is killed, the calls that are left shall be made with half as many processes.
-    """
-    processes = min(processes_for(len(places), task.memory), at_most or len(places))
-    # Spawned, because a fork of a process with threads may hang.
-    context = multiprocessing.get_context("spawn")
-    calls: list[Future[Outcome]] = []
-    with ProcessPoolExecutor(processes, context, start_worker, (os.getpid(),)) as pool:
+
+class Workers:
+    """Processes of this machine. They wait for further calls, because the start of a process takes a second."""
+
+    def __init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+        self._processes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def outcomes(self, task: Task, places: Sequence[str], at_most: int | None = None) -> Generator[Outcome]:
+        """Call the task for each place, in several processes, and in no more than `at_most`: see `Outcomes`.
+
+        If a process is killed, the calls that are left shall be made with half as many processes.
+        """
+        pool = self._pool_of(min(processes_for(len(places), task.memory), at_most or len(places)))
+        calls: list[Future[Outcome]] = []
         try:
             # The libraries read it when they are loaded, which may be before the pool calls any function.
             with environment_with(ONE_THREAD):
@@ -38,6 +54,8 @@ def outcomes(task: Task, places: Sequence[str], at_most: int | None = None) -> G
             for call in as_completed(calls):
                 yield call.result()
         except BrokenProcessPool as error:
+            processes = self._processes
+            self._end()
             # Calls that ended before the kill, also if that came between two submissions: they need not be made again.
             ended = [call for call in calls if call.done() and not call.exception()]
             yield from (call.result() for call in ended)
@@ -49,10 +67,25 @@ def outcomes(task: Task, places: Sequence[str], at_most: int | None = None) -> G
                 counted(processes // 2, "process", "processes"),
                 processes,
             )
-            raise WorkersLost("worker processes", partial(outcomes, at_most=processes // 2)) from error
+            raise WorkersLost("worker processes", partial(self.outcomes, at_most=processes // 2)) from error
         except BaseException:
-            pool.shutdown(cancel_futures=True)  # The first error ends the others at once.
+            self._end()  # The first error ends the others at once.
             raise
+
+    def _pool_of(self, processes: int) -> ProcessPoolExecutor:
+        """Return at least as many processes as are needed. More than these are never asked to work at once."""
+        if not self._pool or self._processes < processes:
+            self._end()
+            # Spawned, because a fork of a process with threads may hang.
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(processes, context, start_worker, (os.getpid(),))
+            self._processes = processes
+        return self._pool
+
+    def _end(self) -> None:
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
+        self._pool, self._processes = None, 0
 
 
 def processes_for(calls: int, memory: int) -> int:

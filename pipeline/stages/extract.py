@@ -15,7 +15,7 @@ from pipeline.config.allowed import allowlists, require_output
 from pipeline.config.preflight import preflight
 from pipeline.config.settings import Settings, settings_from
 from pipeline.config.workspace import RANGES, place_hash, require_allowed_folders, snapshots_folder
-from pipeline.engines import Engine, engine_named
+from pipeline.engines import Engine, opened_engine
 from pipeline.engines.task import Task
 from pipeline.errors import FileSystemError, require_format
 from pipeline.plan.example_kind import Lister, kind_named
@@ -24,6 +24,7 @@ from pipeline.plan.sort import sorted_part
 from pipeline.snapshot.listing import Listing, load_listing, save_listing
 from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT
 from pipeline.storage import Place, place_of
+from pipeline.system.arrow import one_thread
 from pipeline.system.progress import Show, no_progress, progress
 
 MAX_RANGES = 1000
@@ -44,13 +45,17 @@ class RangeFile:
     """When the source was divided, in Unix nanoseconds."""
 
 
-def extract(settings: Settings) -> Place:
+def extract(settings: Settings, engine: Engine | None = None) -> Place:
     """List the source, and return the file of the snapshot. Several tasks of the engine list a large source.
+
+    Without an opened `engine`, it is that of the settings.
 
     Raises:
         SourceError: If the source has no example of a class, or changes meanwhile.
     """
-    engine = engine_named(settings.engine)
+    if not engine:
+        with opened_engine(settings.engine) as opened:
+            return extract(settings, opened)
     paths = divide(settings, engine)
     if not paths:
         return list_all(settings)
@@ -106,6 +111,7 @@ def _write_range_files(settings: Settings, folder: Place, contents: Sequence[Any
     return [str(path) for path in paths]
 
 
+@one_thread()
 def examine_range_file(path: str) -> int:
     """Write what `divide` must know of a range, beside its file. Return 1: one range. Raises as `list_range_file`."""
     result = _examined_path(path)
@@ -135,6 +141,7 @@ def load_range_file(path: str) -> RangeFile:
     return RangeFile(**content)
 
 
+@one_thread()
 def list_range_file(path: str, show: Show = no_progress) -> int:
     """List a range, and sort its parts for the plan. Return the number of its rows.
 

@@ -23,6 +23,7 @@ from pipeline.config.allowed import require_output
 from pipeline.errors import SettingsError, SourceError
 from pipeline.snapshot.listing import ExamineEach, Listing
 from pipeline.storage import Place, place_of
+from pipeline.system.arrow import leave_out_pandas
 from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.parallel import items_ahead
 from pipeline.system.progress import Advance, Show, no_progress, progress
@@ -118,7 +119,7 @@ class TableLister:
         The list is empty for a small table, and for one of JSON lines or TFRecord files.
         """
         keep_large_blocks()
-        bytes_each = range_bytes()
+        bytes_each = range_bytes(has_engine=examine_each is not None)
         options = self._options
         files = table_files(options.place)
         state = _state_of(files)
@@ -175,6 +176,7 @@ class TableLister:
     def examine(self, content: Any) -> Any:
         """Return the facts of a range, with its rows numbered from its start, and the rows of each piece, as JSON."""
         keep_large_blocks()
+        leave_out_pandas()
         range_ = ExaminedRange(**content)
         reader = self._reader_of(table_files(self._options.place))
         reader.begin_with(ipc.read_schema(pa.py_buffer(base64.b64decode(range_.first_schema))))
@@ -190,6 +192,7 @@ class TableLister:
     def list_range(self, content: Any, show: Show) -> Listing:
         """List the rows of a range."""
         keep_large_blocks()
+        leave_out_pandas()
         range_ = TableRange(**content)
         pieces = [FilePiece(**piece) for piece in range_.pieces]
         # Anyone who can write to the workspace can write a range file. The reader refuses files outside of the table.
