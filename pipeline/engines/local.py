@@ -31,7 +31,7 @@ class Workers:
 
     def __init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None
-        self._processes = 0
+        self._processes = self._memory = 0
 
     def __enter__(self) -> Self:
         return self
@@ -44,7 +44,7 @@ class Workers:
 
         If a process is killed, the calls that are left shall be made with half as many processes.
         """
-        pool = self._pool_of(min(processes_for(len(places), task.memory), at_most or len(places)))
+        pool = self._pool_of(task, min(len(places), at_most or len(places)))
         calls: list[Future[Outcome]] = []
         try:
             # The libraries read it when they are loaded, which may be before the pool calls any function.
@@ -55,9 +55,9 @@ class Workers:
                 yield call.result()
         except BrokenProcessPool as error:
             processes = self._processes
-            self._end()
             # Calls that ended before the kill, also if that came between two submissions: they need not be made again.
             ended = [call for call in calls if call.done() and not call.exception()]
+            self._end()
             yield from (call.result() for call in ended)
             if processes == 1:
                 # A single process makes the calls in their order.
@@ -72,20 +72,21 @@ class Workers:
             self._end()  # The first error ends the others at once.
             raise
 
-    def _pool_of(self, processes: int) -> ProcessPoolExecutor:
-        """Return at least as many processes as are needed. More than these are never asked to work at once."""
-        if not self._pool or self._processes < processes:
+    def _pool_of(self, task: Task, calls: int) -> ProcessPoolExecutor:
+        """Return the processes of the last task, unless they are too few, or may have too little memory each."""
+        is_enough = self._processes >= min(usable_cores(), calls) and self._memory >= task.memory
+        if not self._pool or not is_enough:
             self._end()
+            self._processes, self._memory = processes_for(calls, task.memory), task.memory
             # Spawned, because a fork of a process with threads may hang.
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(processes, context, start_worker, (os.getpid(),))
-            self._processes = processes
+            self._pool = ProcessPoolExecutor(self._processes, context, start_worker, (os.getpid(),))
         return self._pool
 
     def _end(self) -> None:
         if self._pool:
             self._pool.shutdown(cancel_futures=True)
-        self._pool, self._processes = None, 0
+        self._pool, self._processes, self._memory = None, 0, 0
 
 
 def processes_for(calls: int, memory: int) -> int:

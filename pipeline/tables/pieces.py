@@ -26,14 +26,11 @@ _MAX_OF_ROW_GROUP = 8
 RANGE_MEGABYTES = 32
 """A range has about this many megabytes, which take seconds. A smaller one would take less time than its task to start.
 """
-ENGINE_RANGE_MEGABYTES = 16
-"""The same for the tasks of an engine, whose processes wait for further tasks."""
 
 
-def range_bytes(*, has_engine: bool) -> int:
+def range_bytes() -> int:
     """Return about how many bytes a range of a table has, by TENFOLD_RANGE_MEGABYTES. Raises SettingsError."""
-    default = ENGINE_RANGE_MEGABYTES if has_engine else RANGE_MEGABYTES
-    return whole_number("TENFOLD_RANGE_MEGABYTES", default) * 1_000_000
+    return whole_number("TENFOLD_RANGE_MEGABYTES", RANGE_MEGABYTES) * 1_000_000
 
 
 @dataclass(frozen=True)

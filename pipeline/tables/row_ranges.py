@@ -119,7 +119,7 @@ class TableLister:
         The list is empty for a small table, and for one of JSON lines or TFRecord files.
         """
         keep_large_blocks()
-        bytes_each = range_bytes(has_engine=examine_each is not None)
+        bytes_each = range_bytes()
         options = self._options
         files = table_files(options.place)
         state = _state_of(files)

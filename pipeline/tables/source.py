@@ -312,10 +312,12 @@ class TableReader:
 
     def first_schema(self) -> pa.Schema:
         """Return the columns of the first file, by which the columns of the table are chosen."""
-        piece = whole(next(iter(self._files.values())), has_checked_quotes=True)
-        with closing(self._batches(piece)) as batches:
-            next(batches)
-            next(batches, None)
+        place = next(iter(self._files.values()))
+        with closing(self._batches(whole(place, has_checked_quotes=True))) as batches:
+            without_rows = next(batches).batch
+            if format_of(place.name) not in _READERS:
+                return pa.schema([(name, pa.string()) for name in without_rows.schema.names])
+            next(batches, None)  # The columns are chosen before the first rows are read.
         return self._chooser.first_schema
 
     def begin_with(self, schema: pa.Schema) -> None:

@@ -69,7 +69,7 @@ def test_ranges_of_a_table_say_the_same(tmp_path: Path, monkeypatch: pytest.Monk
         lines[number : number + 3] = [",,", f"-,{number},a", "1,2"]
     source = csv_of(tmp_path / "t.csv", ["x,y,label", *lines])
     whole = built(source)
-    monkeypatch.setattr(row_ranges, "range_bytes", lambda **_: 20_000)
+    monkeypatch.setattr(row_ranges, "range_bytes", lambda: 20_000)
     monkeypatch.setattr(row_ranges.TableLister, "list_all", lambda self: pytest.fail("the table was not divided"))
     parts = built(source, workspace=str(tmp_path / "w"))
     assert whole.notes[0] == "39 rows without any value were left out"
