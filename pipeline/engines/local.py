@@ -17,6 +17,8 @@ from pipeline.system.process import start_worker
 from pipeline.system.resources import available_memory, usable_cores
 from pipeline.system.wording import counted
 
+WORKER_ENVIRONMENT = {**ONE_THREAD, "MALLOC_ARENA_MAX": "1"}
+"""Environment of the processes. Their threads allocate memory in one place: see `share_one_arena`."""
 _log = logging.getLogger(__name__)
 
 
@@ -48,7 +50,7 @@ class Workers:
         calls: list[Future[Outcome]] = []
         try:
             # The libraries read it when they are loaded, which may be before the pool calls any function.
-            with environment_with(ONE_THREAD):
+            with environment_with(WORKER_ENVIRONMENT):
                 for place in places:
                     calls.append(pool.submit(task.call, place))  # noqa: PERF401 - see the first `except`
             for call in as_completed(calls):

@@ -43,13 +43,18 @@ class _WithoutPandas(MetaPathFinder):
             raise ModuleNotFoundError("Arrow needs no pandas here", name=fullname)
 
 
+def is_worker() -> bool:
+    """Whether this is a process of the local engine, which runs no code of a user."""
+    return multiprocessing.parent_process() is not None
+
+
 def leave_out_pandas() -> None:
-    """Keep Arrow from importing pandas in a worker process, which takes 0.3 s and is of no use there.
+    """Keep Arrow from importing pandas in a process of our own, which takes 0.3 s and is of no use there.
 
     Arrow looks for pandas only once, when it first converts an object of Python. Seen in PyArrow 26.0. Afterwards, it
-    takes a column of pandas for a plain sequence, so no other process of a user is changed.
+    takes a column of pandas for a plain sequence, so do not call this function in a process that runs a user's code.
     """
-    if multiprocessing.parent_process() is None or "pandas" in sys.modules:
+    if "pandas" in sys.modules:
         return
     import pyarrow as pa
 

@@ -23,7 +23,7 @@ from pipeline.config.allowed import require_output
 from pipeline.errors import SettingsError, SourceError
 from pipeline.snapshot.listing import ExamineEach, Listing
 from pipeline.storage import Place, place_of
-from pipeline.system.arrow import leave_out_pandas
+from pipeline.system.arrow import is_worker, leave_out_pandas
 from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.parallel import items_ahead
 from pipeline.system.progress import Advance, Show, no_progress, progress
@@ -176,7 +176,8 @@ class TableLister:
     def examine(self, content: Any) -> Any:
         """Return the facts of a range, with its rows numbered from its start, and the rows of each piece, as JSON."""
         keep_large_blocks()
-        leave_out_pandas()
+        if is_worker():
+            leave_out_pandas()
         range_ = ExaminedRange(**content)
         reader = self._reader_of(table_files(self._options.place))
         reader.begin_with(ipc.read_schema(pa.py_buffer(base64.b64decode(range_.first_schema))))
@@ -192,7 +193,8 @@ class TableLister:
     def list_range(self, content: Any, show: Show) -> Listing:
         """List the rows of a range."""
         keep_large_blocks()
-        leave_out_pandas()
+        if is_worker():
+            leave_out_pandas()
         range_ = TableRange(**content)
         pieces = [FilePiece(**piece) for piece in range_.pieces]
         # Anyone who can write to the workspace can write a range file. The reader refuses files outside of the table.
