@@ -21,10 +21,12 @@ ENDS_WITHIN_S = 30
 """A process that takes longer is killed, because TensorFlow's threads can deadlock when they end."""
 OPEN = {f"TENFOLD_ALLOWED_{what}": "*" for what in ("SOURCES", "WORKSPACES", "PUBLISH", "MODELS")}
 """Variables of a process that may use every place, as a command that a person runs."""
-# No contender may use a GPU or print much, because that would cost time.
+# No contender may use a GPU or print much, because that would cost time. The bytecode of our modules is cached, as that
+# of an installed package is.
 ENVIRONMENT = {
     **OPEN,
     **os.environ,
+    "PYTHONDONTWRITEBYTECODE": "",
     "CUDA_VISIBLE_DEVICES": "",
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }

@@ -2,10 +2,16 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipeline.commands.command import Result, argument, command
 from pipeline.commands.options import file_at, published_settings, settings_of
 from pipeline.errors import SettingsError
+from pipeline.system.arrow import leave_out_pandas
+from pipeline.system.malloc import share_one_arena
+
+if TYPE_CHECKING:  # Takes 0.2 s.
+    from pipeline.config.settings import Settings
 
 
 @command("build", "--set source_uri=gs://bucket/flowers --set workspace=gs://bucket/tenfold --json", warns_if_open=True)
@@ -13,7 +19,7 @@ def build(options: argparse.Namespace) -> Result:
     """Build and publish a dataset: extract, shard and upload."""
     from pipeline.stages.build import build
 
-    return build(settings_of(options))
+    return build(_tuned(settings_of(options)))
 
 
 @command("extract", "--set source_uri=/data/flowers", warns_if_open=True)
@@ -21,7 +27,15 @@ def extract(options: argparse.Namespace) -> Result:
     """List the source with its checksums, as a frozen snapshot."""
     from pipeline.stages.extract import extract
 
-    return {"snapshot": str(extract(settings_of(options)))}
+    return {"snapshot": str(extract(_tuned(settings_of(options))))}
+
+
+def _tuned(settings: "Settings") -> "Settings":
+    """Prepare this process for a build. It does nothing else, unlike a process that calls our functions."""
+    share_one_arena()
+    if settings.example_kind == "table":
+        leave_out_pandas()
+    return settings
 
 
 @command(

@@ -5,7 +5,8 @@ engine is one module with a function `outcomes` of the form of `Outcomes` in cal
 value of the setting `engine`: see docs/how-to/extend.md.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 
@@ -36,6 +37,21 @@ It returns when all calls have succeeded, or raises the error of a call: at once
 after some retries. The places are distinct, and their bytes may not be UTF-8. A process makes one call at a time:
 Pillow's limit of pixels and the environment belong to the whole process.
 """
+
+
+@contextmanager
+def opened_engine(name: str) -> Iterator[Engine]:
+    """Open the engine of the setting `engine` for several tasks. That of this machine starts its processes only once.
+
+    Raises SettingsError if its package is not installed.
+    """
+    if name != "local":
+        yield engine_named(name)
+        return
+    from pipeline.engines.local import Workers
+
+    with Workers() as workers:
+        yield partial(call_each, workers.outcomes)
 
 
 def engine_named(name: str) -> Engine:

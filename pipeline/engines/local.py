@@ -7,39 +7,59 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
+from typing import Self
 
 from pipeline.engines.calls import WorkersLost
 from pipeline.engines.task import Outcome, Task
+from pipeline.system.arrow import ONE_THREAD
 from pipeline.system.environment import environment_with
 from pipeline.system.process import start_worker
 from pipeline.system.resources import available_memory, usable_cores
 from pipeline.system.wording import counted
 
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
-"""Environment of the processes. Otherwise, each starts a thread of Arrow and of NumPy's OpenBLAS for each core."""
+WORKER_ENVIRONMENT = {**ONE_THREAD, "MALLOC_ARENA_MAX": "1"}
+"""Environment of the processes. Their threads allocate memory in one place: see `share_one_arena`."""
 _log = logging.getLogger(__name__)
 
 
-def outcomes(task: Task, places: Sequence[str], at_most: int | None = None) -> Generator[Outcome]:
-    """Call the task for each place, in several processes, and in no more than `at_most`: see `Outcomes`.
+def outcomes(task: Task, places: Sequence[str]) -> Generator[Outcome]:
+    """Call the task for each place, in several processes, which then end: see `Outcomes`."""
+    with Workers() as workers:
+        yield from workers.outcomes(task, places)
 
-    If a process is killed, the calls that are left shall be made with half as many processes.
-    """
-    processes = min(processes_for(len(places), task.memory), at_most or len(places))
-    # Spawned, because a fork of a process with threads may hang.
-    context = multiprocessing.get_context("spawn")
-    calls: list[Future[Outcome]] = []
-    with ProcessPoolExecutor(processes, context, start_worker, (os.getpid(),)) as pool:
+
+class Workers:
+    """Processes of this machine. They wait for further calls, because the start of a process takes a second."""
+
+    def __init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+        self._processes = self._memory = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def outcomes(self, task: Task, places: Sequence[str], at_most: int | None = None) -> Generator[Outcome]:
+        """Call the task for each place, in several processes, and in no more than `at_most`: see `Outcomes`.
+
+        If a process is killed, the calls that are left shall be made with half as many processes.
+        """
+        pool = self._pool_of(task, min(len(places), at_most or len(places)))
+        calls: list[Future[Outcome]] = []
         try:
             # The libraries read it when they are loaded, which may be before the pool calls any function.
-            with environment_with(ONE_THREAD):
+            with environment_with(WORKER_ENVIRONMENT):
                 for place in places:
                     calls.append(pool.submit(task.call, place))  # noqa: PERF401 - see the first `except`
             for call in as_completed(calls):
                 yield call.result()
         except BrokenProcessPool as error:
+            processes = self._processes
             # Calls that ended before the kill, also if that came between two submissions: they need not be made again.
             ended = [call for call in calls if call.done() and not call.exception()]
+            self._end()
             yield from (call.result() for call in ended)
             if processes == 1:
                 # A single process makes the calls in their order.
@@ -49,10 +69,26 @@ def outcomes(task: Task, places: Sequence[str], at_most: int | None = None) -> G
                 counted(processes // 2, "process", "processes"),
                 processes,
             )
-            raise WorkersLost("worker processes", partial(outcomes, at_most=processes // 2)) from error
+            raise WorkersLost("worker processes", partial(self.outcomes, at_most=processes // 2)) from error
         except BaseException:
-            pool.shutdown(cancel_futures=True)  # The first error ends the others at once.
+            self._end()  # The first error ends the others at once.
             raise
+
+    def _pool_of(self, task: Task, calls: int) -> ProcessPoolExecutor:
+        """Return the processes of the last task, unless they are too few, or may have too little memory each."""
+        is_enough = self._processes >= min(usable_cores(), calls) and self._memory >= task.memory
+        if not self._pool or not is_enough:
+            self._end()
+            self._processes, self._memory = processes_for(calls, task.memory), task.memory
+            # Spawned, because a fork of a process with threads may hang.
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self._processes, context, start_worker, (os.getpid(),))
+        return self._pool
+
+    def _end(self) -> None:
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
+        self._pool, self._processes, self._memory = None, 0, 0
 
 
 def processes_for(calls: int, memory: int) -> int:

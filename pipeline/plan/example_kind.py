@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # They import NumPy and Pydantic.
     from pipeline.config.settings import Settings
     from pipeline.dataset.verify import Check
     from pipeline.plan.order import Order
-    from pipeline.snapshot.listing import Listing
+    from pipeline.snapshot.listing import ExamineEach, Listing
     from pipeline.snapshot.snapshot import Snapshot
     from pipeline.system.progress import Show
 
@@ -54,12 +54,20 @@ class Lister(Protocol):
     memory: ClassVar[int]
     """About how many bytes a process takes that lists a range, with room to spare."""
 
-    def divide(self, folder: Place, max_ranges: int, starts_quickly: bool) -> list[Any]:
+    def divide(
+        self, folder: Place, max_ranges: int, examine_each: "ExamineEach | None" = None, starts_quickly: bool = False
+    ) -> list[Any]:
         """Return the ranges of a large source, as JSON; at most one if it is small.
 
-        `folder` is where they may write a file for all ranges. `starts_quickly` says whether small ranges pay, because
-        processes of this machine list them.
+        Args:
+            folder: Where they may write a file for all ranges.
+            max_ranges: At most this many ranges are returned.
+            examine_each: Calls `examine` for each of some contents, in several processes. None: there are none.
+            starts_quickly: Whether small ranges pay, because processes of this machine list them.
         """
+
+    def examine(self, content: Any) -> Any:
+        """Return what `divide` must know of a part of the source, as JSON. It is called only by `examine_each`."""
 
     def list_all(self) -> Place:
         """List the whole source in this process, and return the file of the snapshot."""

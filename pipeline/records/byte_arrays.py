@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 BYTES = pa.large_binary()
-EMPTY = pa.scalar(b"", BYTES)
+# Not `pa.scalar`, with which Arrow would import pandas.
+EMPTY = pa.Array.from_buffers(BYTES, 1, [None, pa.py_buffer(bytes(16)), pa.py_buffer(b"")])[0]
 
 
 def joined(*parts: Any) -> pa.Array:

@@ -20,10 +20,12 @@ from pipeline.plan.results import load_result, remove_torn, results_folder, save
 from pipeline.records.record_index import index_of
 from pipeline.records.tfrecord import Writer, writer_of
 from pipeline.storage import Place, place_of
+from pipeline.system.arrow import one_thread
 from pipeline.system.parallel import OneBehind
 from pipeline.system.progress import Advance
 
 
+@one_thread()
 def write_range(plan_path: Place, advance: Advance) -> None:
     """Write the shards of one plan file that are not finished yet. Calls `advance` for every example.
 

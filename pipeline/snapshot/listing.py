@@ -1,6 +1,6 @@
 """A listing: what was found in a range of the keys of a source. Listings add up without reading a row again."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -24,6 +24,9 @@ _ADVICE_ON_ROWS = (
     ". If each row of these files is an example, set TABLE and LABEL instead of SOURCE. If their rows are the paths of "
     "images, set SOURCE to one file"
 )
+
+ExamineEach = Callable[[Sequence[Any]], list[Any]]
+"""Returns what `examine` of the lister returns for each content: see pipeline/plan/example_kind.py."""
 
 
 @dataclass

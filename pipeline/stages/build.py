@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config.preflight import preflight_without_source
 from pipeline.config.settings import Settings
-from pipeline.engines import engine_named
+from pipeline.engines import Engine, opened_engine
 from pipeline.errors import SettingsError
 from pipeline.gate.decide import ask_terminal
 from pipeline.plan.options import arrange_of
@@ -25,21 +25,21 @@ def build(settings: Settings, for_training: bool = False) -> dict[str, Any]:
     """
     import pipeline.report.card  # noqa: F401 - as the next line: a missing package is reported before hours of listing
 
-    engine_named(settings.engine)
-    if not for_training:
-        return _published(settings, extract(settings))
-    # Imports SciPy, which takes 0.3 s.
-    from pipeline.runs.requirements import require_before_listing, require_trainable
+    with opened_engine(settings.engine) as engine:
+        if not for_training:
+            return _published(settings, extract(settings, engine), engine)
+        # Imports SciPy, which takes 0.3 s.
+        from pipeline.runs.requirements import require_before_listing, require_trainable
 
-    require_before_listing(settings)
-    snapshot = extract(settings)
-    require_trainable(settings, snapshot)
-    return _published(settings, snapshot)
+        require_before_listing(settings)
+        snapshot = extract(settings, engine)
+        require_trainable(settings, snapshot)
+        return _published(settings, snapshot, engine)
 
 
-def _published(settings: Settings, snapshot: Place) -> dict[str, Any]:
+def _published(settings: Settings, snapshot: Place, engine: Engine | None = None) -> dict[str, Any]:
     ask = ask_terminal()
-    return publish(write_shards(settings, snapshot, ask), settings, ask)
+    return publish(write_shards(settings, snapshot, ask, engine), settings, ask)
 
 
 def build_dataframe(frame: "DataFrame", settings: Settings) -> dict[str, Any]:
@@ -73,7 +73,8 @@ def build_input(settings: Settings) -> dict[str, str]:
     from pipeline.runs.requirements import require_trainable  # As in `build`.
 
     settings = settings.model_copy(update={"engine": "local"})  # A comparison measures this machine.
-    snapshot = extract(settings)
-    require_trainable(settings, snapshot)
-    dataset = _published(settings, snapshot)["dataset"]
+    with opened_engine(settings.engine) as engine:
+        snapshot = extract(settings, engine)
+        require_trainable(settings, snapshot)
+        dataset = _published(settings, snapshot, engine)["dataset"]
     return {"prepare": settings.prepare, "dataset": dataset, "source_root": load_snapshot(snapshot).origin.root}

@@ -4,8 +4,9 @@
 `join` makes the snapshot from all listings. Without Airflow, `extract` does all of it, with the engine of the settings.
 """
 
+import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from pipeline.config.allowed import allowlists, require_output
 from pipeline.config.preflight import preflight
 from pipeline.config.settings import Settings, settings_from
 from pipeline.config.workspace import RANGES, place_hash, require_allowed_folders, snapshots_folder
-from pipeline.engines import engine_named
+from pipeline.engines import Engine, opened_engine
 from pipeline.engines.task import Task
 from pipeline.errors import FileSystemError, require_format
 from pipeline.plan.example_kind import Lister, kind_named
@@ -25,15 +26,13 @@ from pipeline.plan.sort import sorted_part
 from pipeline.snapshot.listing import Listing, divisions_of, load_listing, save_listing
 from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT
 from pipeline.storage import Place, place_of
+from pipeline.system.arrow import one_thread
 from pipeline.system.progress import Show, no_progress, progress
-from pipeline.system.resources import usable_cores
 
 MAX_RANGES = 1000
 """At most this many tasks list a source. Airflow maps a task at most 1,024 times."""
 DIVISIONS_KEPT_NS = 7 * 86_400 * 10**9
 """For this long, a person may clear tasks of a run that divided a source."""
-RANGES_PER_CORE = 4
-"""Processes of this machine list this many ranges for each core, so that all of them end at about the same time."""
 
 
 @dataclass(frozen=True)
@@ -50,28 +49,35 @@ class RangeFile:
     """When the source was divided, in Unix nanoseconds."""
 
 
-def extract(settings: Settings) -> Place:
+def extract(settings: Settings, engine: Engine | None = None) -> Place:
     """List the source, and return the file of the snapshot. Several tasks of the engine list a large source.
+
+    Without an opened `engine`, it is that of the settings.
 
     Raises:
         SourceError: If the source has no example of a class, or changes meanwhile.
     """
-    is_here = settings.engine == "local"
-    max_ranges = RANGES_PER_CORE * usable_cores() if is_here else MAX_RANGES
-    paths = divide(settings, max_ranges, starts_quickly=is_here)
+    if not engine:
+        with opened_engine(settings.engine) as opened:
+            return extract(settings, opened)
+    paths = divide(settings, engine)
     if not paths:
         return list_all(settings)
     task = Task(list_range_file, allowlists(), _lister(settings).memory)
     with progress("extract", 0) as advance:
-        engine_named(settings.engine)(task, paths, advance)
+        engine(task, paths, advance)
     return join(settings, paths)
 
 
-def divide(settings: Settings, max_ranges: int = MAX_RANGES, *, starts_quickly: bool = False) -> list[str]:
+def divide(settings: Settings, engine: Engine | None = None) -> list[str]:
     """Write a file for each range of a large source, and return their paths. The list is empty for a small source.
 
-    `starts_quickly` says whether processes of this machine list the ranges. Then a smaller source is divided, too.
     Variables in the environment set the size of a range: TENFOLD_RANGE_IMAGES, and TENFOLD_RANGE_MEGABYTES of a table.
+
+    Args:
+        settings: The settings of the source.
+        engine: Reads a table for its schema, and lists the ranges. Without one, this process reads it, and tasks of
+            Airflow list them. The processes of the engine `local` start quickly, so they divide a smaller source, too.
 
     Raises:
         SettingsError: If the settings or a variable are wrong.
@@ -81,29 +87,58 @@ def divide(settings: Settings, max_ranges: int = MAX_RANGES, *, starts_quickly: 
     require_allowed_folders(settings)
     started_ns = time.time_ns()
     folder = snapshots_folder(settings) / RANGES / f"{started_ns}-{place_hash(settings.source_uri)}"
-    ranges = _lister(settings).divide(folder, min(max_ranges, MAX_RANGES), starts_quickly)
+    lister = _lister(settings)
+
+    def examine_each(contents: Sequence[Any]) -> list[Any]:
+        assert engine
+        paths = _write_range_files(settings, folder / "examined", contents, started_ns)
+        with progress("schema", len(paths), "ranges") as advance:
+            engine(Task(examine_range_file, allowlists(), lister.memory), paths, advance)
+        found = [storage.read_json(_examined_path(path)) for path in paths]
+        for path in paths:  # Each has up to tens of megabytes, and nothing else reads it.
+            _examined_path(path).unlink()
+        return found
+
+    ranges = lister.divide(
+        folder, MAX_RANGES, examine_each if engine else None, starts_quickly=bool(engine and settings.engine == "local")
+    )
     if len(ranges) < 2:
         return []
-    paths = [folder / f"{number:04d}.json" for number in range(1, len(ranges) + 1)]
-    for number, (path, content) in enumerate(zip(paths, ranges, strict=True), 1):
-        range_file = RangeFile(settings.model_dump(), content, number, len(ranges), started_ns)
-        storage.write_json(path, {"format": SNAPSHOT_FORMAT, **asdict(range_file)}, synced=True)
+    paths = _write_range_files(settings, folder, ranges, started_ns)
     for changed in (folder, folder.parent, folder.parent.parent):  # All of them may be new.
         storage.sync_folder(changed)
     _remove_divisions(folder.parent, place_hash(settings.source_uri), started_ns - DIVISIONS_KEPT_NS)
-    return [str(path) for path in paths]
+    return paths
 
 
 def _remove_divisions(folder: Place, of_source: str, before_ns: int) -> None:
-    """Remove the files of old divisions of a source. The snapshots that they became do not need them."""
+    """Remove old divisions of a source. The snapshots that they became do not need them."""
     for started_ns, division in divisions_of(folder, of_source):
-        if started_ns < before_ns:
-            files: Iterable[Place] = list(division.iterdir())
-            for file in files:
-                file.unlink(missing_ok=True)  # Another run may remove it, too.
-            if isinstance(division, Path):
-                with suppress(OSError):
-                    division.rmdir()
+        if started_ns >= before_ns:
+            continue
+        if isinstance(division, Path):
+            shutil.rmtree(division, ignore_errors=True)  # Another run may remove it, too.
+        else:
+            for key, _ in storage.objects(division):
+                (division / key).unlink(missing_ok=True)
+
+
+def _write_range_files(settings: Settings, folder: Place, contents: Sequence[Any], started_ns: int) -> list[str]:
+    paths = [folder / f"{number:04d}.json" for number in range(1, len(contents) + 1)]
+    for number, (path, content) in enumerate(zip(paths, contents, strict=True), 1):
+        range_file = RangeFile(settings.model_dump(), content, number, len(contents), started_ns)
+        storage.write_json(path, {"format": SNAPSHOT_FORMAT, **asdict(range_file)}, synced=True)
+    return [str(path) for path in paths]
+
+
+@one_thread()
+def examine_range_file(path: str) -> int:
+    """Write what `divide` must know of a range, beside its file. Return 1: one range. Raises as `list_range_file`."""
+    result = _examined_path(path)
+    require_output(result)
+    range_file = load_range_file(path)
+    storage.write_json(result, _lister(_settings_of(range_file)).examine(range_file.content))
+    return 1
 
 
 def list_all(settings: Settings) -> Place:
@@ -126,6 +161,7 @@ def load_range_file(path: str) -> RangeFile:
     return RangeFile(**content)
 
 
+@one_thread()
 def list_range_file(path: str, show: Show = no_progress) -> int:
     """List a range, and sort its parts for the plan. Return the number of its rows.
 
@@ -197,6 +233,10 @@ def _listing_of(path: str) -> Listing:
             f"the range of {path} was not listed, or this host does not see its listing yet: run again, or list it "
             "first (in Airflow: clear the task `extract_range`)"
         ) from error
+
+
+def _examined_path(path: str) -> Place:
+    return place_of(path).with_suffix(".examined")
 
 
 def _listing_path(path: str) -> Place:

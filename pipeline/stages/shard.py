@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pipeline.config.allowed import allowlists
 from pipeline.config.settings import Settings
 from pipeline.config.workspace import require_allowed_folders
-from pipeline.engines import engine_named
+from pipeline.engines import Engine, engine_named
 from pipeline.engines.task import Task
 from pipeline.gate.decide import Ask, Gate
 from pipeline.gate.findings import gate_options
@@ -22,11 +22,13 @@ FEW_EXAMPLES = 64
 """Up to this number, examples are written in this process, because the start of others would take longer."""
 
 
-def write_shards(settings: Settings, snapshot_path: Place, ask: Ask | None = None) -> Place:
-    """Plan and write all shards of a snapshot; return the file of the plan."""
+def write_shards(
+    settings: Settings, snapshot_path: Place, ask: Ask | None = None, engine: Engine | None = None
+) -> Place:
+    """Plan and write all shards of a snapshot; return the file of the plan. See `write_planned`."""
     # Tasks cost nothing here, and ranges of one shard give the finest progress.
     plan_path = plan_shards(settings.model_copy(update={"shards_per_task": 1}), snapshot_path, ask)
-    write_planned(plan_path, settings)
+    write_planned(plan_path, settings, engine)
     return plan_path
 
 
@@ -36,14 +38,14 @@ def plan_shards(settings: Settings, snapshot_path: Place, ask: Ask | None = None
     return make_plan(plan_options(settings), Gate(gate_options(settings), ask), snapshot_path)
 
 
-def write_planned(plan_path: Place, settings: Settings) -> None:
-    """Write the missing shards of a plan, with the engine of the settings."""
+def write_planned(plan_path: Place, settings: Settings, engine: Engine | None = None) -> None:
+    """Write the missing shards of a plan, with an opened engine, or else with that of the settings."""
     ranges = load_plan(plan_path).ranges
     if not ranges:  # The dataset is complete.
         return
     examples = sum(load_range(place_of(path)).examples for path in ranges)
     is_here = settings.engine == "local"
-    engine = _in_this_process if is_here and examples <= FEW_EXAMPLES else engine_named(settings.engine)
+    engine = _in_this_process if is_here and examples <= FEW_EXAMPLES else engine or engine_named(settings.engine)
     with progress("shard", examples, kind_named(settings.example_kind).nouns) as advance:
         engine(Task(write_plan_file, allowlists()), ranges, advance)
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import cast
+from typing import Any, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -71,6 +71,8 @@ PlaceOf = Callable[[int], str]
 
 _WIDER: Mapping[str | None, Sequence[str]] = {None: list(PARSERS), "int": ("int", "float"), "date": ("date", "time")}
 """The kinds that a column can have after more values, by its kind before. Others keep their kind or become strings."""
+_GROUPS = ("numbers", "long integers", "codes", "times", "truth values", "others")
+"""The groups of texts, in the order in which a note names their values."""
 _GROUP_OF = {"int": "numbers", "float": "numbers", "date": "times", "time": "times", "bool": "truth values"}
 _HELD: Mapping[str, tuple[str, str]] = {
     "numbers": ("numbers", "float"),
@@ -103,6 +105,17 @@ class _Tally:
             self.groups[group] += int(counts[mask.to_numpy(zero_copy_only=False)].sum())
         return masks
 
+    def merge(self, other: "_Tally") -> None:
+        """Add the numbers of other texts."""
+        self.empty += other.empty
+        self.words.update(other.words)
+        self.groups.update(other.groups)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """Return what `vars` made JSON of."""
+        return cls(content["empty"], Counter(content["words"]), Counter(content["groups"]))
+
     def add_parsed(self, texts: pa.Array, values: pa.Array, group: str) -> None:
         """Add texts that are all of one group or missing values, with what they are."""
         is_missing = compute.is_null(values, nan_is_null=True)
@@ -133,6 +146,28 @@ def _grouped(clean: pa.Array, rules: TextRules) -> dict[str, pa.Array]:
     return {**found, "others": compute.and_not(compute.is_valid(rest), known)}
 
 
+class _Counts:
+    """The different texts of a column, in the order of their first rows, and how many rows have each."""
+
+    def __init__(self) -> None:
+        self.texts = pa.nulls(0, pa.large_string())
+        self.numbers = np.zeros(0, np.int64)
+        self.characters = 0
+        """Number of characters of the different texts together."""
+
+    def add(self, texts: pa.Array, numbers: NDArray[np.int64]) -> pa.Array:
+        """Add different texts, each with its number, and return those that are new."""
+        texts = texts.cast(pa.large_string())
+        known = compute.index_in(texts, self.texts)
+        is_new = compute.is_null(known).to_numpy(zero_copy_only=False)
+        self.numbers[known.drop_null().to_numpy()] += numbers[~is_new]
+        new = texts.filter(pa.array(is_new))
+        self.texts = pa.concat_arrays([self.texts, new])
+        self.numbers = np.concatenate([self.numbers, numbers[is_new]])
+        self.characters += _sum(compute.utf8_length(new))
+        return new
+
+
 class TextFacts:
     """The facts of a column of CSV, whose type is inferred from its texts.
 
@@ -144,9 +179,10 @@ class TextFacts:
         self._kind: str | None = None
         """The kind of all values up to now: a key of PARSERS or "string". None if there is no value."""
         self._nulls = 0
-        self._counts: dict[str, int] | None = {}
-        """The number of each different value; None if there are too many."""
-        self._size = 0
+        self._counts: _Counts | None = _Counts()
+        """None if there are too many different values."""
+        self._first = pa.nulls(0, pa.large_string())
+        """The first different values, if there are too many and they may be floats."""
         self._tally = _Tally()
         """The values that `_counts` does not have."""
         self._samples: dict[str, dict[str, str]] = {}
@@ -163,19 +199,72 @@ class TextFacts:
         if self._rules.strip:
             text = stripped(text)
         self._nulls += text.null_count
-        values, are_counted = text.drop_null(), self._counts is not None
-        if are_counted:
-            values = self._count(values)
+        values, counts = text.drop_null(), self._counts
+        if counts:
+            values = self._count(counts, values)
         self._text_range = _joined(self._text_range, _range_of(values))
         if not len(values):
             return
-        masks = self._masks_of(values, are_counted)
+        masks = self._masks_of(values, are_counted=bool(counts))
         for group, mask in masks.items():
             samples = self._samples.setdefault(group, {})
             if len(samples) < _MAX_SAMPLES:
-                for value in values.filter(mask).slice(0, _MAX_SAMPLES - len(samples)):
+                for value in values.filter(mask).unique():
                     shown = shortened(value.as_py(), _MAX_SHOWN)
-                    samples.setdefault(shown, place_of(compute.index(text, value).as_py()))
+                    samples.setdefault(shown, place_of(compute.index(text, value.cast(text.type)).as_py()))
+                    if len(samples) == _MAX_SAMPLES:
+                        break
+
+    def merge(self, later: "TextFacts", moved: Callable[[str], str]) -> None:
+        """Add the facts of later rows. `moved` returns the place of a row in the table from that in `later`."""
+        kind = _joined_kind(self._kind, later._kind)
+        ranges = [_as_kind(each._range, each._kind, kind) for each in (self, later) if kind and kind != "string"]
+        self._kind, self._range = kind, reduce(_joined, ranges, None)
+        self._text_range = _joined(self._text_range, later._text_range)
+        self._nulls += later._nulls
+        self._floats.merge(later._floats)
+        for group, samples in later._samples.items():
+            own = self._samples.setdefault(group, {})
+            for shown, place in samples.items():
+                if len(own) < _MAX_SAMPLES:
+                    own.setdefault(shown, moved(place))
+        if self._counts and later._counts:
+            self._tally.merge(later._tally)
+            self._counts.add(later._counts.texts, later._counts.numbers)
+            self._require_few(self._counts)
+            return
+        known = self._counts.texts if self._counts else self._first
+        if self._counts and kind in ("int", "float"):
+            self._first = pa.concat_arrays([known, later._first]).unique().slice(0, self._limit)
+        self._tally, self._counts = self._whole_tally(), None
+        self._tally.merge(later._whole_tally())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the facts as JSON."""
+        counts = self._counts and [self._counts.texts.to_pylist(), self._counts.numbers.tolist()]
+        return {
+            "kind": self._kind,
+            "nulls": self._nulls,
+            "counts": counts,
+            "first": self._first.to_pylist(),
+            "tally": vars(self._tally),
+            "samples": self._samples,
+            "floats": vars(self._floats),
+            "range": self._range,
+            "text_range": self._text_range,
+        }
+
+    def load(self, content: Mapping[str, Any]) -> None:
+        """Take the facts that `to_json` returned."""
+        self._kind, self._nulls, self._samples = content["kind"], content["nulls"], content["samples"]
+        self._first = pa.array(content["first"], pa.large_string())
+        self._tally, self._floats = _Tally.from_json(content["tally"]), _FloatFacts(**content["floats"])
+        self._range, self._text_range = map(_range_from, (content["range"], content["text_range"]))
+        self._counts = None
+        if content["counts"] is not None:
+            texts, numbers = content["counts"]
+            self._counts = _Counts()
+            self._counts.add(pa.array(texts, pa.large_string()), np.array(numbers, np.int64))
 
     def column(self, role: Role) -> Column:
         """Return the column with its facts."""
@@ -185,7 +274,7 @@ class TextFacts:
             is_name = role in ("key", "group", "split")
             kind = "string" if is_name else self._floats.type(self._range, role)
         type_ = cast(ColumnType, kind)
-        texts = None if self._counts is None else pa.array(list(self._counts), pa.large_string())
+        texts = self._counts.texts if self._counts else None
         if type_ == "string":
             return _column(self._name, role, type_, self._nulls, texts, self._text_range)
         tally = self._whole_tally()
@@ -200,8 +289,7 @@ class TextFacts:
             if tally.words:
                 yield notes.missing_values(self._name, tally.words)
             if column.type == "float":
-                if self._counts is not None:
-                    self._floats.count(self._fitted(pa.array(list(self._counts), pa.large_string()), "float"))
+                self._floats.count(self._fitted(self._counts.texts if self._counts else self._first, "float"))
                 yield from self._floats.notes(self._name)
         elif column.role not in _PRIVATE:
             yield from self._notes_of_text(tally.groups)
@@ -216,7 +304,7 @@ class TextFacts:
         for group, (held, type_) in _HELD.items():
             misfits = values - groups[group]
             if groups[group] and 0 < misfits <= FEW * values:
-                others = [samples for other, samples in self._samples.items() if other not in (group, "NaN")]
+                others = [self._samples.get(other, {}) for other in _GROUPS if other != group]
                 samples = dict([pair for each in others for pair in each.items()][:_MAX_SAMPLES])
                 yield notes.few_texts(
                     self._name,
@@ -228,28 +316,25 @@ class TextFacts:
                     has_point=any("." in text for text in self._samples[group]),
                 )
 
-    def _count(self, values: pa.Array) -> pa.Array:
+    def _count(self, counts: _Counts, values: pa.Array) -> pa.Array:
         """Count the values of a batch, and return those that are new."""
-        assert self._counts is not None
         counted = compute.value_counts(values)
-        new = []
-        for value, count in zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True):
-            if value not in self._counts:
-                new.append(value)
-                self._size += len(value)
-            self._counts[value] = self._counts.get(value, 0) + count
-        if len(self._counts) > self._limit or self._size > _MAX_CHARACTERS:
+        new = counts.add(counted.field("values"), counted.field("counts").to_numpy())
+        self._require_few(counts)
+        return new
+
+    def _require_few(self, counts: _Counts) -> None:
+        """Forget the different values if there are too many."""
+        if len(counts.texts) > self._limit or counts.characters > _MAX_CHARACTERS:
             if self._kind in ("int", "float", None):
-                self._floats.count(self._fitted(pa.array(list(self._counts), pa.large_string()), "float"))
+                self._first = counts.texts.slice(0, self._limit)
             self._tally, self._counts = self._whole_tally(), None
-        return pa.array(new, values.type)
 
     def _whole_tally(self) -> _Tally:
         """Return the tally of all values."""
         tally = self._tally.copy()
         if self._counts:
-            numbers = np.fromiter(self._counts.values(), np.int64, len(self._counts))
-            tally.add(pa.array(list(self._counts), pa.large_string()), self._rules, numbers)
+            tally.add(self._counts.texts, self._rules, self._counts.numbers)
         return tally
 
     def _masks_of(self, values: pa.Array, are_counted: bool) -> Mapping[str, pa.Array]:
@@ -281,9 +366,12 @@ class TextFacts:
                 break
         else:
             return None
+        range_ = _range_of(values)
+        if not range_ and compute.is_null(values, nan_is_null=True).true_count == len(values):
+            return values  # NaN is a missing value in a column of any kind.
         if kind == "float":
             self._floats.add(values)
-        self._range = _joined(_as_kind(self._range, self._kind, kind), _range_of(values))
+        self._range = _joined(_as_kind(self._range, self._kind, kind), range_)
         self._kind = kind
         return values
 
@@ -355,6 +443,17 @@ class _TypeFacts:
     range: Range | None = None
     floats: _FloatFacts = field(default_factory=lambda: _FloatFacts(has_doubles=False))
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the facts as JSON."""
+        values = None if self.values is None else self.values.to_pylist()
+        return {"values": values, "range": self.range, "floats": vars(self.floats)}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any], kind: ColumnType) -> Self:
+        """Return the facts of the type `kind`, which `to_json` returned."""
+        values = None if content["values"] is None else pa.array(content["values"], _TYPES[kind])
+        return cls(values, _range_from(content["range"]), _FloatFacts(**content["floats"]))
+
 
 class TypedFacts:
     """The facts of a column whose type is known: that of Parquet, Spark and others, or one that the settings state."""
@@ -401,13 +500,28 @@ class TypedFacts:
             floats.add(values)
         self._extend(type_, _TypeFacts(values, _range_of(values), floats))
 
-    def merge(self, other: "TypedFacts") -> None:
-        """Add the facts of other rows."""
+    def merge(self, other: "TypedFacts", moved: Callable[[str], str]) -> None:
+        """Add the facts of other rows. `moved` is not needed, because no note names a row."""
         self._missing += other._missing
         self._words.update(other._words)
         self._are_lists |= other._are_lists
         for kind, facts in other._of_types.items():
             self._extend(kind, facts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the facts as JSON."""
+        return {
+            "missing": self._missing,
+            "words": self._words,
+            "are_lists": list(self._are_lists),
+            "types": {kind: facts.to_json() for kind, facts in self._of_types.items()},
+        }
+
+    def load(self, content: Mapping[str, Any]) -> None:
+        """Take the facts that `to_json` returned."""
+        self._missing, self._words = content["missing"], Counter(content["words"])
+        self._are_lists = set(content["are_lists"])
+        self._of_types = {kind: _TypeFacts.from_json(facts, kind) for kind, facts in content["types"].items()}
 
     def column(self, role: Role) -> Column:
         """Return the column with its facts. Raises SourceError if its types cannot be joined."""
@@ -563,6 +677,19 @@ def _range_of(values: pa.Array) -> Range | None:
     if isinstance(low, bool):
         low, high = int(low), int(high)
     return None if low is None else (low, high)
+
+
+def _range_from(content: Sequence[Value] | None) -> Range | None:
+    """Return a range that was stored as JSON."""
+    return (content[0], content[1]) if content else None
+
+
+def _joined_kind(one: str | None, other: str | None) -> str | None:
+    """Return the kind of a column whose parts have these kinds."""
+    if one == other or not one or not other:
+        return one or other
+    wider = {frozenset(("int", "float")): "float", frozenset(("date", "time")): "time"}
+    return wider.get(frozenset((one, other)), "string")
 
 
 def _joined(one: Range | None, other: Range | None) -> Range | None:

@@ -6,9 +6,9 @@ any other pair is a string if the values are text.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, Self, cast
 
 from pipeline.errors import SettingsError, SourceError
 from pipeline.system.wording import first_of
@@ -19,7 +19,7 @@ from pipeline.tables.schema import MAX_DISTINCT, NAMED_ROLES, NO_RULES, Column, 
 from pipeline.tables.selection import no_such_column
 from pipeline.tables.source import RawBatch
 from pipeline.tables.stated_splits import require_splits
-from pipeline.tables.stated_types import StatedType, stated_types
+from pipeline.tables.stated_types import stated_types
 from pipeline.tables.values import TEXT, label_values, without_empty_text
 
 MAX_CLASSES_OF_INTS = 20
@@ -73,7 +73,6 @@ class Inference:
     def __init__(self, options: Columns) -> None:
         self._options = options
         self._columns: dict[str, TextFacts | TypedFacts] = {}
-        self._stated: Mapping[str, StatedType] = {}
         self._rows = self._rejected = self._empty = 0
         self._words_of_label: Counter[str] = Counter()
         """The texts of the label that are missing values."""
@@ -92,16 +91,8 @@ class Inference:
         self._left_out |= raw.left_out
         if not self._columns:
             require_columns(options, batch.schema.names)
-            self._stated = stated_types(options.types, batch.schema.names)
-            limit = min(MAX_DISTINCT, _MAX_ALL_DISTINCT // batch.num_columns)
-            for each in batch.schema:
-                # All classes of the label must be known.
-                limit_of_column = MAX_DISTINCT if each.name == options.label else limit
-                stated = self._stated.get(each.name)
-                if not stated and (_is_text(batch.schema.metadata) or _is_text(each.metadata)):
-                    self._columns[each.name] = TextFacts(each.name, limit_of_column, options.texts)
-                else:
-                    self._columns[each.name] = TypedFacts(each.name, limit_of_column, options.texts, stated)
+            are_text = _is_text(batch.schema.metadata)
+            self._begin({each.name: are_text or _is_text(each.metadata) for each in batch.schema})
         if options.split:
             require_splits(raw, options.split)
         # With thousands of columns, a search for each name would take most of the time.
@@ -116,20 +107,69 @@ class Inference:
                 self._words_of_label.update(words)
             facts.add(column, raw.place_of)
 
-    def merge(self, other: "Inference") -> None:
-        """Add the rows of other batches with types of their own, such as those of another task."""
+    def _begin(self, are_text: Mapping[str, bool]) -> None:
+        """Take the names of the columns, and whether the type of each one is inferred from texts."""
+        options = self._options
+        stated = stated_types(options.types, list(are_text))
+        limit = min(MAX_DISTINCT, _MAX_ALL_DISTINCT // len(are_text))
+        for name, is_text in are_text.items():
+            # All classes of the label must be known.
+            limit_of_column = MAX_DISTINCT if name == options.label else limit
+            if is_text and name not in stated:
+                self._columns[name] = TextFacts(name, limit_of_column, options.texts)
+            else:
+                self._columns[name] = TypedFacts(name, limit_of_column, options.texts, stated.get(name))
+
+    def _are_text(self) -> dict[str, bool]:
+        return {name: isinstance(facts, TextFacts) for name, facts in self._columns.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is known of the rows as JSON."""
+        return {
+            "rows": self._rows,
+            "rejected": self._rejected,
+            "empty": self._empty,
+            "words_of_label": self._words_of_label,
+            "left_out": self._left_out,
+            "are_text": self._are_text(),
+            "columns": [facts.to_json() for facts in self._columns.values()],
+        }
+
+    @classmethod
+    def from_json(cls, options: Columns, content: Mapping[str, Any]) -> Self:
+        """Return what `to_json` made JSON of."""
+        made = cls(options)
+        made._rows, made._rejected, made._empty = content["rows"], content["rejected"], content["empty"]
+        made._words_of_label, made._left_out = Counter(content["words_of_label"]), content["left_out"]
+        if content["columns"]:
+            made._begin(content["are_text"])
+        for facts, of_column in zip(made._columns.values(), content["columns"], strict=True):
+            facts.load(of_column)
+        return made
+
+    def merge(self, other: "Inference", moved: Callable[[str], str] = str) -> None:
+        """Add the rows of later batches, such as those of another task.
+
+        `moved` returns the place of a row in the table from its place in `other`. Raises SourceError if a column is one
+        of CSV in only one of both.
+        """
         self._rejected += other._rejected
         self._empty += other._empty
         self._rows += other._rows
-        self._stated = self._stated or other._stated
         self._words_of_label.update(other._words_of_label)
         self._left_out |= other._left_out
+        if not self._columns and other._columns:
+            self._begin(other._are_text())
         for name, facts in other._columns.items():
-            own = self._columns.setdefault(name, facts)
-            if own is not facts:
-                assert isinstance(own, TypedFacts)
-                assert isinstance(facts, TypedFacts)
-                own.merge(facts)
+            own = self._columns[name]
+            if type(own) is not type(facts):
+                raise SourceError(f"the column {name!r} holds text and typed values: write it with one type")
+            own.merge(cast(Any, facts), moved)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that were added, without the rejected and the empty ones."""
+        return self._rows
 
     def schema(self) -> Schema:
         """Return the schema of all rows that were added."""

@@ -4,23 +4,29 @@ The table is read twice, because what a column holds is known only after its las
 large table, `divide` reads it for its schema. Then several tasks read the ranges again, and list their rows.
 """
 
+import base64
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, groupby
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
+
+import pyarrow as pa
+from pyarrow import ipc
 
 from pipeline import storage
 from pipeline.config.allowed import require_output
 from pipeline.errors import SettingsError, SourceError
-from pipeline.snapshot.listing import Listing
+from pipeline.snapshot.listing import ExamineEach, Listing
 from pipeline.storage import Place, place_of
+from pipeline.system.arrow import is_worker, leave_out_pandas
 from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.parallel import items_ahead
-from pipeline.system.progress import Advance, Show, progress
+from pipeline.system.progress import Advance, Show, no_progress, progress
 from pipeline.tables import extract
 from pipeline.tables.files import find_files, keys_of, note_on_splits, table_files
 from pipeline.tables.infer import Inference, infer_schema, require_classes
@@ -53,6 +59,23 @@ class TableRange:
     """What `_state_of` returned for the files."""
     schema: str
     """The file of the schema of the whole table."""
+
+
+@dataclass(frozen=True)
+class ExaminedRange:
+    """Rows of which a task collects the facts. This is stored as JSON."""
+
+    pieces: list[dict[str, Any]]
+    """Fields of each `FilePiece`."""
+    first_schema: str
+    """The columns of the first file of the table: a schema of Arrow in Base64."""
+
+
+class _Inferred(NamedTuple):
+    """The facts of a table, and its pieces with their numbers of rows."""
+
+    facts: Inference
+    pieces: list[FilePiece]
 
 
 class TableLister:
@@ -90,7 +113,9 @@ class TableLister:
         _require_state(table_files(options.place), before, options)
         return extract.save_listed(options, schema, started_ns, [listing], skipped)
 
-    def divide(self, folder: Place, max_ranges: int, starts_quickly: bool) -> list[Any]:
+    def divide(
+        self, folder: Place, max_ranges: int, examine_each: ExamineEach | None = None, starts_quickly: bool = False
+    ) -> list[Any]:
         """Return ranges of about TENFOLD_RANGE_MEGABYTES, and write the schema of the whole table into `folder`.
 
         The list is empty for a small table, and for one of JSON lines or TFRecord files.
@@ -103,24 +128,75 @@ class TableLister:
         pieces = pieces_of_table(files, options.dialect, bytes_each) if is_divisible(files) else []
         # The groups may be half empty.
         group_bytes = max(bytes_each, 2 * sum(piece.size for piece in pieces) // max_ranges)
-        if len(grouped(pieces, group_bytes)) < 2:
+        groups = grouped(pieces, group_bytes)
+        if len(groups) < 2:
             return []
         storage.sweep(options.folder)
         _log_splits(files, options)
-        inference, reader = Inference(options.columns), self._reader_of(files)
-        with progress("schema", 0, "rows") as advance, self._explained(files):
-            pieces = list(_inferred(pieces, inference, reader, advance))
-        reader.require_rows()
-        schema = inference.schema()
+        inferred = self._examined(groups, files, examine_each) if examine_each else None
+        # The tasks number the rows of their ranges alone, so another reading finds the error of the whole table.
+        inferred = inferred or self._inferred_here(pieces, files)
+        pieces, schema = inferred.pieces, inferred.facts.schema()
         require_classes(schema, options.source_uri)
         _require_state(table_files(options.place), state, options)
         schema_path = folder / "schema.json"
         storage.write_json(schema_path, schema.to_json(), synced=True)
         return list(map(asdict, _ranges(grouped(pieces, group_bytes), state, str(schema_path))))
 
+    def _inferred_here(self, pieces: Iterable[FilePiece], files: Sequence[Place]) -> _Inferred:
+        """Read all pieces in this process."""
+        inference, reader = Inference(self._options.columns), self._reader_of(files)
+        with progress("schema", 0, "rows") as advance, self._explained(files):
+            inferred = _Inferred(inference, list(_inferred(pieces, inference, reader, advance)))
+        reader.require_rows()
+        return inferred
+
+    def _examined(
+        self, groups: Sequence[Sequence[FilePiece]], files: Sequence[Place], examine_each: ExamineEach
+    ) -> _Inferred | None:
+        """Read all pieces in several processes. Return None if one of them fails, or if no row is valid."""
+        columns = self._options.columns
+        reader = self._reader_of(files)
+        total, pieces = Inference(columns), []
+        rows_before = Counter[str]()
+        try:
+            first = base64.b64encode(reader.first_schema().serialize()).decode()
+            ranges = [ExaminedRange(list(map(asdict, group)), first) for group in groups]
+            for group, found in zip(groups, examine_each(list(map(asdict, ranges))), strict=True):
+                # Only the first file of a range may have begun before the range.
+                moved = partial(_moved, file=reader.key_of(group[0]), rows=rows_before[group[0].file])
+                total.merge(Inference.from_json(columns, found["facts"]), moved)
+                for piece, rows in zip(group, found["rows"], strict=True):
+                    pieces.append(
+                        replace(piece, rows=rows, rows_before=rows_before[piece.file], has_checked_quotes=True)
+                    )
+                    rows_before[piece.file] += rows
+        except (SettingsError, SourceError):
+            return None
+        return _Inferred(total, pieces) if total.rows else None
+
+    def examine(self, content: Any) -> Any:
+        """Return the facts of a range, with its rows numbered from its start, and the rows of each piece, as JSON."""
+        keep_large_blocks()
+        if is_worker():
+            leave_out_pandas()
+        range_ = ExaminedRange(**content)
+        reader = self._reader_of(table_files(self._options.place))
+        reader.begin_with(ipc.read_schema(pa.py_buffer(base64.b64decode(range_.first_schema))))
+        inference, rows_before = Inference(self._options.columns), Counter[str]()
+        rows: list[int] = []
+        with no_progress("schema", 0) as advance:
+            for piece in (FilePiece(**each) for each in range_.pieces):
+                begun = replace(piece, rows_before=rows_before[piece.file])
+                rows.append(_infer(begun, inference, reader, advance))
+                rows_before[piece.file] += rows[-1]
+        return {"rows": rows, "facts": inference.to_json()}
+
     def list_range(self, content: Any, started_ns: int, show: Show) -> Listing:
         """List the rows of a range."""
         keep_large_blocks()
+        if is_worker():
+            leave_out_pandas()
         range_ = TableRange(**content)
         pieces = [FilePiece(**piece) for piece in range_.pieces]
         # Anyone who can write to the workspace can write a range file. The reader refuses files outside of the table.
@@ -220,6 +296,12 @@ def _infer(piece: FilePiece, inference: Inference, reader: TableReader, advance:
             rows += raw.rows
             advance(raw.rows)
     return rows
+
+
+def _moved(place: str, file: str, rows: int) -> str:
+    """Return the place of a row of which `rows` rows of its file come before the range, if it is in this file."""
+    prefix, _, number = place.rpartition(":")
+    return f"{prefix}:{int(number) + rows}" if prefix == file else place
 
 
 def _ranges(groups: Iterable[Sequence[FilePiece]], state: Iterable[list[Any]], schema: str) -> Iterator[TableRange]:

@@ -207,6 +207,11 @@ class Chooser:
         # Without a column, nobody would know how many rows the file has.
         return [name for name, kind in kinds.items() if value_type_of(kind)][:1]
 
+    @property
+    def first_schema(self) -> pa.Schema:
+        """The columns of the first file."""
+        return pa.schema(list(self._kinds.items()))
+
     def _unread(self, name: str, kind: pa.DataType, place: Any) -> SourceError:
         """Return the error about a type that Tenfold does not read."""
         selection, leave = self._selection, ""

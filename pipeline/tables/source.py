@@ -310,6 +310,25 @@ class TableReader:
             )
         return self._files[piece.file]
 
+    def first_schema(self) -> pa.Schema:
+        """Return the columns of the first file, by which the columns of the table are chosen."""
+        place = next(iter(self._files.values()))
+        with closing(self._batches(whole(place, has_checked_quotes=True))) as batches:
+            without_rows = next(batches).batch
+            if format_of(place.name) not in _READERS:
+                return pa.schema([(name, pa.string()) for name in without_rows.schema.names])
+            next(batches, None)  # The columns are chosen before the first rows are read.
+        return self._chooser.first_schema
+
+    def begin_with(self, schema: pa.Schema) -> None:
+        """Choose the columns of the table by those of the first file, which `first_schema` returned."""
+        place = next(iter(self._files.values()))
+        self._chooser.choose(schema, place, list(self._facts[str(place)].values))
+
+    def key_of(self, piece: FilePiece) -> str:
+        """Return the path of the file of a piece, relative to the table."""
+        return self._keys[piece.file]
+
     def names_of(self, place: Place) -> set[str]:
         """Return the names of the columns of a file."""
         with closing(self._batches(whole(place, has_checked_quotes=True))) as batches:

@@ -3,6 +3,7 @@
 import io
 import os
 import signal
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from pyarrow import csv, parquet
 
 from pipeline.config.allowed import SOURCES
 from pipeline.errors import SourceError, StorageError
+from pipeline.system.arrow import leave_out_pandas
 from pipeline.system.kernel import number as number_in
 from tests.waiting import simulated_work
 
@@ -65,6 +67,20 @@ def be_killed_always(place: str) -> int:
     if _number(place) == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return write(place)
+
+
+def convert_without_pandas(place: str) -> int:
+    """Write whether Arrow imported pandas for a conversion, which it does by default."""
+    leave_out_pandas()
+    assert pa.array(["a", None]).to_pylist() == ["a", None]
+    Path(place).write_text(str("pandas" in sys.modules))
+    return COUNT
+
+
+def tell_process(place: str) -> int:
+    """Write the number of this process."""
+    Path(place).write_text(str(os.getpid()))
+    return COUNT
 
 
 def count_threads(place: str) -> int:

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.engines import local
+from pipeline.engines import Engine, local, opened_engine
 from pipeline.engines.local import processes_for
+from pipeline.engines.task import Task
+from pipeline.errors import SourceError
+from tests.engines import cases
 from tests.engines.calls import HERE, PLACES, Call
 from tests.engines.cases import COUNT
 from tests.simulated_cores import SimulatedCores
@@ -46,6 +49,22 @@ def test_a_process_has_few_threads_on_any_number_of_cores(
     assert len(threads) == 2
     # The process itself, and threads of Arrow: one each that computes, reads, writes and frees memory.
     assert [each for each in threads if int(each) > 5] == []
+
+
+def test_an_opened_engine_starts_its_processes_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Also for a task that needs less memory. An error ends them, and the next call starts new ones."""
+    monkeypatch.setattr(local, "usable_cores", lambda: 1)
+    places = [str(tmp_path / str(number)) for number in range(3)]
+
+    def process_of(engine: Engine, place: str, memory: int) -> str:
+        engine(Task(cases.tell_process, {}, memory), [place], lambda *_: None)
+        return Path(place).read_text()
+
+    with opened_engine("local") as engine:
+        assert process_of(engine, places[0], 600_000_000) == process_of(engine, places[1], 200_000_000)
+        with pytest.raises(SourceError):
+            engine(Task(cases.refuse_the_first, {}), [str(tmp_path / "00000.txt")], lambda *_: None)
+        assert process_of(engine, places[2], 200_000_000) != Path(places[0]).read_text()
 
 
 def test_after_a_kill_half_as_many_processes_go_on(simulate_cores, tmp_path: Path):

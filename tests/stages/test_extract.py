@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from pipeline.config.settings import Settings
-from pipeline.engines import local
+from pipeline.engines import local, opened_engine
 from pipeline.errors import FileSystemError, SettingsError, SourceError
 from pipeline.plan.plan import load_plan
 from pipeline.snapshot import checksums, listing
@@ -106,8 +106,10 @@ def test_divisions_of_last_week_are_removed(divided: Settings, monkeypatch: pyte
 def test_processes_of_this_machine_list_smaller_ranges(settings: Settings, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("pipeline.kinds.images.lister.MIN_IMAGES_OF_PROCESS", 5)
     assert divide(settings) == []
-    assert len(divide(settings, starts_quickly=True)) == 4
-    assert len(divide(settings, 2, starts_quickly=True)) == 2
+    for cores, ranges in ((1, 4), (64, 4)):
+        monkeypatch.setattr("pipeline.kinds.images.lister.usable_cores", lambda cores=cores: cores)
+        with opened_engine("local") as engine:
+            assert len(divide(settings, engine)) == ranges
 
 
 def test_a_small_source_is_not_divided(settings: Settings):

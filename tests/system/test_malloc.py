@@ -50,3 +50,27 @@ def test_large_blocks_stay_in_the_process_after_the_threshold_was_set():
     ]
     # This runs in a new process, which has not freed a large block before.
     subprocess.run([sys.executable, "-c", "\n".join(lines)], cwd=ROOT, check=True)
+
+
+@needs_counts
+def test_threads_share_the_arena_of_the_first_one():
+    """`malloc_info` has an element for each arena."""
+    lines = [
+        "import ctypes, sys, threading",
+        "from pipeline.system.malloc import share_one_arena",
+        "libc = ctypes.CDLL(None)",
+        "if sys.argv[1] == 'one': share_one_arena()",
+        "threads = [threading.Thread(target=lambda: [bytes(10_000) for _ in range(100)]) for _ in range(3)]",
+        "[thread.start() for thread in threads]",
+        "[thread.join() for thread in threads]",
+        "libc.fdopen.restype = ctypes.c_void_p",
+        "stream = ctypes.c_void_p(libc.fdopen(1, b'w'))",
+        "libc.malloc_info(0, stream)",
+        "libc.fflush(stream)",
+    ]
+
+    def arenas(how: str) -> int:
+        command = [sys.executable, "-c", "\n".join(lines), how]
+        return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.count("<heap nr=")
+
+    assert arenas("one") == 1 < arenas("many")

@@ -566,3 +566,87 @@ def test_times_of_zones_are_converted():
     zone = timezone(timedelta(hours=-3, minutes=-30))
     column = of_text([datetime(2020, 1, 1, 8, 30, tzinfo=zone).isoformat()])
     assert (column.low, column.high) == (NOON_US, NOON_US)
+
+
+# Facts of several processes.
+
+PARTS: dict[str, Sequence[Texts]] = {
+    "numbers": (["1", "2"], ["3.5", "nan", "1e300"], ["4", None]),
+    "doubles": ([f"{1.7e9 + number / 8}" for number in range(30)], [f"{number / 3}" for number in range(40)]),
+    "few others": ([str(number) for number in range(60)], ["-", " ", "7"], ["x", "-", "2020-01-01"]),
+    "codes": ([str(number) for number in range(60)], ["007", "08"], ["009"]),
+    "long integers": (["5", "6"], ["92233720368547758080"], ["7"]),
+    "times": (["2020-01-01", "NaN", "NaN"], ["2020-01-01T10:00"], ["2020-01-03"]),
+    "words alone": (["NaN", "NaN"], ["2020-01-01"], ["NA", "2020-01-02"]),
+    "truth": (["true"], ["false", "NA"], ["true", "perhaps"], ["true"] * 30),
+    "nothing": ([None, None], ["", None], ["NA"]),
+    "texts": (["b", "a" * 300], ["c", "b"], ["a", "1", "NA"]),
+    "equal samples": (["1", "x"], ["x", "y", "2"], ["z"] + ["3"] * 40),
+}
+WORDS = ["1", "2", "2.5", "007", "NaN", "NA", "", " 3", "x", "y", "2020-01-01", "2020-01-01T01:00", "true", None]
+
+
+def raws_of(parts: Sequence[Texts], first_number: int = 2) -> list[RawBatch]:
+    """Return a batch for each part of a file."""
+    raws = []
+    for texts in parts:
+        batch = text_batch(x=texts, label=["ab"[number % 2] for number in range(len(texts))])
+        raws.append(RawBatch(batch, [], prefix="t.csv:", first_number=first_number))
+        first_number += len(texts)
+    return raws
+
+
+def joined_schema(parts: Sequence[Texts]) -> Schema:
+    """Return the schema by the facts of each part alone, which pass through JSON."""
+    options, total, rows = Columns(label="label"), Inference(Columns(label="label")), 0
+    for texts in parts:
+        one = Inference(options)
+        one.add(*raws_of([texts]))
+        content = json.loads(json.dumps(one.to_json()))
+
+        def moved(place: str, before: int = rows) -> str:
+            name, number = place.split(":")
+            return f"{name}:{int(number) + before}"
+
+        total.merge(Inference.from_json(options, content), moved)
+        rows += len(texts)
+    return total.schema()
+
+
+@pytest.mark.parametrize("limit", [2, 50, 10_000])
+@pytest.mark.parametrize("name", PARTS)
+def test_facts_of_several_processes_are_those_of_one(name: str, limit: int, monkeypatch: pytest.MonkeyPatch):
+    """Types, counts, ranges, values and notes with their samples and places."""
+    monkeypatch.setattr(infer, "MAX_DISTINCT", limit)
+    whole = infer_schema(raws_of(PARTS[name]), Columns(label="label"))
+    assert joined_schema(PARTS[name]) == whole
+
+
+@pytest.mark.parametrize("limit", [3, 10_000])
+def test_random_facts_of_several_processes_are_those_of_one(limit: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(infer, "MAX_DISTINCT", limit)
+    generator = random.Random(limit)
+    for _ in range(60):
+        words = generator.sample(WORDS, generator.randint(1, 6))
+        parts = [generator.choices(words, k=generator.randint(1, 12)) for _ in range(generator.randint(2, 5))]
+        parts[0] += ["5"] * generator.choice([0, 100])
+        assert joined_schema(parts) == infer_schema(raws_of(parts), Columns(label="label")), parts
+
+
+def test_typed_facts_of_several_processes_are_those_of_one():
+    arrays = [
+        [pa.array([1, None, 2**60]), pa.array([3], pa.int32())],
+        [pa.array([0.1, math.inf, None]), pa.array([2.0], pa.float32()), pa.array([7])],
+        [pa.array([True, False]), pa.array([None, True])],
+        [pa.array(["b", "ä", None]), pa.array(["a"]).dictionary_encode()],
+        [pa.array([date(2020, 1, 1)]), pa.array([datetime(2020, 1, 2, 3)])],
+        [pa.array([[1, 2], None]), pa.array([[3]])],
+    ]
+    for column in arrays:
+        batches = [pa.record_batch([each, pa.array(["a"] * len(each))], names=["x", "label"]) for each in column]
+        total = Inference(Columns(label="label"))
+        for batch in batches:
+            one = Inference(Columns(label="label"))
+            one.add(RawBatch(batch, []))
+            total.merge(Inference.from_json(Columns(label="label"), json.loads(json.dumps(one.to_json()))))
+        assert total.schema() == schema_of(batches)

@@ -19,6 +19,7 @@ import pytest
 
 from pipeline.config.settings import Settings, settings_from
 from pipeline.engines import local
+from pipeline.engines.task import Task
 from pipeline.errors import FileSystemError, SettingsError, SourceError
 from pipeline.snapshot.part import rows_of
 from pipeline.snapshot.snapshot import load_snapshot
@@ -365,3 +366,76 @@ def test_rows_are_converted_by_as_many_threads_as_arrow_may_have(
     finally:
         pa.set_cpu_count(before)
     assert len(found) == threads
+
+
+def test_a_task_of_any_engine_has_one_thread_of_arrow(
+    settings: Callable[..., Settings], table: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Spark, Beam and Airflow call these functions in processes that have loaded Arrow already."""
+    found = []
+
+    def counted(*arguments: Any) -> Any:
+        found.append((pa.cpu_count(), pa.io_thread_count()))
+        return convert.converted(*arguments)
+
+    monkeypatch.setattr("pipeline.tables.extract.converted", counted)
+    before = pa.cpu_count()
+    pa.set_cpu_count(4)
+    try:
+        paths = divide(settings(table))
+        Task(list_range_file, {}).attempt(paths[0])
+        list_range_file(paths[1])
+        assert pa.cpu_count() == 4
+    finally:
+        pa.set_cpu_count(before)
+    assert set(found) == {(1, 1)}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_several_processes_infer_the_schema_of_one(suffix: str, settings: Callable[..., Settings], tmp_path: Path):
+    """Notes name places in the later ranges of a file."""
+    (tmp_path / "t").mkdir()
+    for name in "abc":
+        path = tmp_path / f"t/{name}{suffix}"
+        numbers, texts = range(ROWS), [TEXTS[number % 6] for number in range(ROWS)]
+        late = [number / 7 for number in numbers]
+        if suffix == ".parquet":
+            parquet.write_table(pa.table({"number": numbers, "late": late, "text": texts, "y": texts}), path)
+            continue
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["number", "late", "text", "y"])
+            cells = [f"{value}" for value in late[:-5]] + ["-"] * 5
+            writer.writerows(zip(numbers, cells, texts, texts, strict=True))
+    options = settings(tmp_path / "t", workspace=str(tmp_path / "w"))
+    one, examined = divide(options), []
+
+    def engine(task: Task, places: Any, advance: Any) -> None:
+        """Call the task as a cluster does."""
+        examined.extend(places)
+        for place in places:
+            task.attempt(place).require_success()
+
+    ranges = divide(options, engine)
+    assert len(ranges) == len(one) == len(examined) > 2
+    contents = [[json.loads(Path(path).read_text())["content"] for path in paths] for paths in (ranges, one)]
+    schemas = [json.loads(Path(each[0].pop("schema")).read_text()) for each in contents]
+    assert schemas[0] == schemas[1]
+    if suffix == ".csv":
+        assert f"such as '-' (a.csv:{ROWS - 3})" in " ".join(schemas[0]["notes"])
+    there, here = (
+        [[piece["begin"], piece["end"], piece["rows"], piece["rows_before"]] for each in of for piece in each["pieces"]]
+        for of in contents
+    )
+    assert there == here
+
+
+def test_an_error_in_a_late_range_names_its_row_in_the_file(settings: Callable[..., Settings], tmp_path: Path):
+    lines = [
+        f"{number},{'train' if number != ROWS - 2 else 'practice'},{'yn'[number % 2]}," + "x" * 60
+        for number in range(ROWS)
+    ]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["number,part,y,text", *lines]))
+    with pytest.raises(SourceError, match=rf"t\.csv:{ROWS} has 'practice'"):
+        extract(settings(path, split_column="part"))

@@ -8,15 +8,18 @@ from typing_extensions import override
 from pipeline.config.settings import Settings
 from pipeline.plan.example_kind import Lister
 from pipeline.snapshot import extract
-from pipeline.snapshot.listing import Listing
+from pipeline.snapshot.listing import ExamineEach, Listing
 from pipeline.snapshot.options import extract_options
 from pipeline.sources.detection import key_ranges
 from pipeline.sources.key_range import MIN_IMAGES, MIN_IMAGES_OF_PROCESS, KeyRange
 from pipeline.storage import Place
 from pipeline.system.environment import whole_number
 from pipeline.system.progress import Show
+from pipeline.system.resources import usable_cores
 from pipeline.system.wording import shortened
 
+RANGES_PER_CORE = 4
+"""Processes of this machine list this many ranges for each core, so that all of them end at about the same time."""
 MAX_KEY = 100
 """The name of a task shows at most this many characters of a key."""
 
@@ -31,13 +34,21 @@ class ImageLister(Lister):
         self._options = extract_options(settings)
 
     @override
-    def divide(self, folder: Place, max_ranges: int, starts_quickly: bool) -> list[Any]:
+    def divide(
+        self, folder: Place, max_ranges: int, examine_each: ExamineEach | None = None, starts_quickly: bool = False
+    ) -> list[Any]:
         usual = MIN_IMAGES_OF_PROCESS if starts_quickly else MIN_IMAGES
         min_images = whole_number("TENFOLD_RANGE_IMAGES", usual)
+        if starts_quickly:
+            max_ranges = min(max_ranges, RANGES_PER_CORE * usable_cores())
         ranges = key_ranges(self._options.place, self._options.source, max_ranges, min_images)
         if len(ranges) > 1:
             extract.sweep(self._options)
         return ranges
+
+    @override
+    def examine(self, content: Any) -> Any:
+        raise NotImplementedError("`divide` needs no examination of images")
 
     @override
     def list_all(self) -> Place:

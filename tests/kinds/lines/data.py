@@ -31,7 +31,9 @@ class Lister:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
-    def divide(self, folder: Place, max_ranges: int, starts_quickly: bool) -> list[Any]:
+    def divide(
+        self, folder: Place, max_ranges: int, examine_each: Any = None, starts_quickly: bool = False
+    ) -> list[Any]:
         return []
 
     def list_all(self) -> Place:

@@ -1,0 +1,66 @@
+"""How PyArrow works in this process."""
+
+import multiprocessing
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+
+from typing_extensions import override
+
+from pipeline.system.environment import environment_with
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
+"""Environment of a process in which Arrow and NumPy's OpenBLAS start one thread each, and not one for each core."""
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let Arrow use one thread in a task, because a machine makes a call for each of its cores.
+
+    Arrow reads the environment when it is loaded. The process of a cluster may have loaded it before.
+    """
+    arrow = sys.modules.get("pyarrow")
+    before = (arrow.cpu_count(), arrow.io_thread_count()) if arrow else None
+    with environment_with(ONE_THREAD):
+        try:
+            if arrow:
+                arrow.set_cpu_count(1)
+                arrow.set_io_thread_count(1)
+            yield
+        finally:
+            if arrow and before:
+                arrow.set_cpu_count(before[0])
+                arrow.set_io_thread_count(before[1])
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Finds no pandas."""
+
+    @override
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("Arrow needs no pandas here", name=fullname)
+
+
+def is_worker() -> bool:
+    """Whether this is a process of the local engine, which runs no code of a user."""
+    return multiprocessing.parent_process() is not None
+
+
+def leave_out_pandas() -> None:
+    """Keep Arrow from importing pandas in a process of our own, which takes 0.3 s and is of no use there.
+
+    Arrow looks for pandas only once, when it first converts an object of Python. Seen in PyArrow 26.0. Afterwards, it
+    takes a column of pandas for a plain sequence, so do not call this function in a process that runs a user's code.
+    """
+    if "pandas" in sys.modules:
+        return
+    import pyarrow as pa
+
+    finder = _WithoutPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array([None])
+    finally:
+        sys.meta_path.remove(finder)
