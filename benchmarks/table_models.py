@@ -63,14 +63,14 @@ class Compared:
         return f"| {' | '.join([*facts, *scores, behind, 'yes' if self.is_as_good else '**no**', *cost])} |"
 
 
-def compare_models(only: Sequence[str] = ()) -> tuple[list[Compared], list[str]]:
-    """Return the comparison on each table, and a table in Markdown. `only` are names of tables; empty for all."""
+def compare_models() -> tuple[list[Compared], list[str]]:
+    """Return the comparison on each table, and a table in Markdown."""
     if reason := missing_because("models"):
         raise SystemExit(f".bench/models {reason}")
     folder = new_folder("model-tables")
     folder.mkdir(parents=True)
     tables = _seen("write_model_tables", {"folder": str(folder), "seeds": SEEDS}, ENVIRONMENTS["models"].python)
-    compared = [_compared(table) for table in tables if not only or table["name"] in only]
+    compared = [_compared(table) for table in tables]
     head = ["table", "rows", "columns", "score", OURS, *PEERS.values(), "better by", "as good", "epochs", "s"]
     good = sum(each.is_as_good for each in compared)
     return compared, [
@@ -91,7 +91,7 @@ def _compared(table: Mapping[str, Any]) -> Compared:
     say(f"models: {table['name']}")
     job = {"files": table["files"], "metric": table["metric"]}
     workspace = new_folder("workspace")
-    ours = _seen("train_models", {**job, "workspace": str(workspace), "settings": {}}, Path(sys.executable), workspace)
+    ours = _seen("train_models", {**job, "workspace": str(workspace)}, Path(sys.executable), workspace)
     scores = {OURS: [each["score"] for each in ours]}
     for name in PEERS:
         seen = _seen("fit_models", {**job, "model": name}, ENVIRONMENTS["models"].python)

@@ -61,8 +61,12 @@ def make_table(
 def facts_of(column: Column, values: Sequence[Any]) -> dict[str, Any]:
     """Return what `preprocessing` says of a column."""
     known = [value for value in values if value is not None]
+    if column.length:
+        vectors = np.array(known, np.float64)
+        mean, deviation = vectors.mean(axis=0).tolist(), vectors.std(axis=0).tolist()
+        return {"count": len(known), "mean": mean, "deviation": deviation}
     flat = [each for value in known for each in value] if column.is_list else known
-    if column.type == "bool":
+    if column.type == "bool" or (column.is_list and column.type != "string"):
         return {}
     if column.type == "string":
         ordered = sorted(Counter(flat).items(), key=lambda pair: (-pair[1], pair[0]))
@@ -71,8 +75,6 @@ def facts_of(column: Column, values: Sequence[Any]) -> dict[str, Any]:
         return {"count": 0, "mean": None, "deviation": None}
     numbers = np.array(flat, np.float64)
     facts = {"count": len(flat), "mean": float(np.mean(flat)), "deviation": float(np.std(flat))}
-    if column.is_list:
-        return facts
     facts["sampled"] = len(numbers)
     facts["quantiles"] = quantiles_of(numbers, np.ones(len(numbers))).tolist()
     if column.type == "int" and len(set(flat)) <= MAX_CODED:

@@ -1,8 +1,9 @@
 """Models of tables on the same rows: the default of this project, and two models of scikit-learn.
 
-A table is one CSV file for each seed of the split. Its column `split` says which rows are for training, validation and
-test. All models learn from the training rows, and are judged on the test rows: by the AUC of two classes, the accuracy
-of more, and the root mean squared error of a number. Only this project uses the validation rows: to choose the epoch.
+A table is one file for each seed of the split: CSV, or JSON lines if a column holds vectors. Its column `split` says
+which rows are for training, validation and test. All models learn from the training rows, and are judged on the test
+rows: by the AUC of two classes, the accuracy of more, and the root mean squared error of a number. Only this project
+uses the validation rows: to choose the epoch.
 
 `write_model_tables` and `fit_models` run in `.bench/models`, and `train_models` in our own environment.
 """
@@ -14,7 +15,7 @@ from typing import Any
 
 from benchmarks.contenders import Job
 
-LABEL, SPLIT = "label", "split"
+LABEL, SPLIT, VECTOR = "label", "split", "vector"
 SPLITS, SHARES = ("train", "validation", "test"), (0.64, 0.16, 0.2)
 
 
@@ -29,9 +30,12 @@ def write_model_tables(job: Job) -> list[dict[str, Any]]:
     for name, table in _tables():
         files = []
         for seed in range(job["seeds"]):
-            path = Path(job["folder"]) / f"{name}-{seed}.csv"
+            path = Path(job["folder"]) / f"{name}-{seed}{'.jsonl' if VECTOR in table else '.csv'}"
             table[SPLIT] = np.random.default_rng(seed).choice(SPLITS, len(table), p=SHARES)
-            table.to_csv(path, index=False)
+            if VECTOR in table:
+                table.to_json(path, orient="records", lines=True, double_precision=15)
+            else:
+                table.to_csv(path, index=False)
             files.append(str(path))
         label = table[LABEL]
         metric = "rmse" if label.dtype.kind == "f" else "auc" if label.nunique() == 2 else "accuracy"
@@ -50,17 +54,20 @@ def _tables() -> Iterator[tuple[str, Any]]:
     for name in ("diabetes", "breast_cancer", "wine", "digits"):
         frame = getattr(datasets, f"load_{name}")(as_frame=True).frame.rename(columns={"target": LABEL})
         frame[LABEL] = frame[LABEL].astype(float) if name == "diabetes" else "class " + frame[LABEL].astype(str)
-        yield name, frame.astype(dict.fromkeys(frame.columns.drop(LABEL), int)) if name == "digits" else frame
+        features = frame.columns.drop(LABEL)
+        frame = frame.astype(dict.fromkeys(features, int)) if name == "digits" else frame
+        yield name, frame
+        if name in ("wine", "digits"):
+            yield f"{name}_vector", pd.DataFrame({VECTOR: frame[features].values.tolist(), LABEL: frame[LABEL]})
     cars = local_data.cars().dropna(subset=["Miles_per_Gallon"]).rename(columns={"Miles_per_Gallon": LABEL})
     yield "cars", cars.astype({LABEL: float})
     yield "seattle_weather", local_data.seattle_weather().rename(columns={"weather": LABEL})
     yield "seattle_temps", local_data.seattle_temps().rename(columns={"temp": LABEL}).astype({LABEL: float})
-    for name, rows, (features, label) in (
-        ("friedman", 4_000, datasets.make_friedman1(4_000, noise=1.0, random_state=0)),
-        ("clusters", 10_000, datasets.make_classification(10_000, 20, n_informative=8, random_state=0)),
+    for name, (features, label) in (
+        ("friedman", datasets.make_friedman1(4_000, noise=1.0, random_state=0)),
+        ("clusters", datasets.make_classification(10_000, 20, n_informative=8, random_state=0)),
     ):
         frame = pd.DataFrame(features, columns=[f"x{number}" for number in range(features.shape[1])])
-        assert len(frame) == rows
         frame[LABEL] = label if label.dtype.kind == "f" else "class " + pd.Series(label).astype(str)
         yield name, frame
 
@@ -84,7 +91,7 @@ def train_models(job: Job) -> list[dict[str, float]]:
     for file in job["files"]:
         columns = {"label_column": LABEL, "split_column": SPLIT}
         places = {"example_kind": "table", "source_uri": file, "workspace": job["workspace"]}
-        settings = settings_from({**places, **columns, **job["settings"]})
+        settings = settings_from({**places, **columns})
         run = prepare_run(settings, Path(build(settings)["dataset"]), Path(file).stem)
         begin = time.perf_counter()
         run_job(run, lambda: False)
@@ -102,7 +109,7 @@ def fit_models(job: Job) -> list[dict[str, float]]:
 
     seen = []
     for file in job["files"]:
-        table = pd.read_csv(file)
+        table = pd.read_json(file, lines=True) if file.endswith(".jsonl") else pd.read_csv(file)
         features = _as_numbers(table.drop(columns=[LABEL, SPLIT]))
         train, test = (table[SPLIT] == split for split in ("train", "test"))
         begin = time.perf_counter()
@@ -120,9 +127,11 @@ def fit_models(job: Job) -> list[dict[str, float]]:
 
 
 def _as_numbers(features: Any) -> Any:
-    """Return the features with dates as numbers of days, as a user would do by hand."""
+    """Return the features with dates as numbers of days, and places as columns, as a user would do by hand."""
     import pandas as pd
 
+    if VECTOR in features:
+        return pd.DataFrame(features[VECTOR].tolist()).add_prefix("place ")
     for name in features.columns[[any(word in name.lower() for word in ("date", "year")) for name in features]]:
         if not pd.api.types.is_numeric_dtype(features[name]):
             features[name] = (pd.to_datetime(features[name]) - pd.Timestamp(0)) / pd.Timedelta(days=1)

@@ -4,8 +4,7 @@ The facts are those of the gate's checks of tables. New rows are often few, so d
 """
 
 from collections import Counter
-from collections.abc import Mapping
-from math import sqrt
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,35 @@ MAX_SHOWN = 60
 """A sentence shows at most this many characters of a text."""
 
 
+class _Moments:
+    """Compares the mean of a number, or that of each place of a vector, with that of the training rows.
+
+    Without a deviation, there is no unit for a drift, so such a place does not count.
+    """
+
+    def __init__(self, mean: float | Sequence[float], deviation: float | Sequence[float]) -> None:
+        self._mean, self._deviation = np.atleast_1d(mean), np.atleast_1d(deviation)
+        self._counts = np.zeros(len(self._mean), np.intp)
+        self._shifts = np.zeros(len(self._mean))
+        """The sums of the differences from the means, in standard deviations."""
+
+    def add(self, values: pa.Array) -> None:
+        """Add numbers, those of a vector behind each other."""
+        numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False).reshape(-1, len(self._mean))
+        is_finite = np.isfinite(numbers)
+        units = np.where(self._deviation > 0, self._deviation, np.inf)
+        self._counts += is_finite.sum(axis=0) * (self._deviation > 0)
+        self._shifts += ((np.where(is_finite, numbers, self._mean) - self._mean) / units).sum(axis=0)
+
+    def drift(self) -> float | None:
+        """Return how far the mean moved, less what chance explains; None if there is no number."""
+        counts, shifts = self._counts[self._counts > 0], self._shifts[self._counts > 0]
+        if not len(counts):
+            return None
+        # The mean of n numbers is 1 / sqrt(n) deviations away by chance.
+        return max(0.0, float(np.sqrt(np.mean(np.square(shifts / counts))) - SIGMAS / np.sqrt(counts.max())))
+
+
 class NewRows:
     """Compares any number of batches of new rows with the table of a model."""
 
@@ -32,17 +60,13 @@ class NewRows:
         self._version, self._rows = version, 0
         self._columns = schema.features
         self._missing = {column.name: column.missing / max(schema.rows, 1) for column in self._columns}
-        facts = {column.name: table["preprocessing"][column.name] for column in self._columns if not column.is_list}
+        facts = {column.name: table["preprocessing"][column.name] for column in self._columns if not column.is_ragged}
         texts = {name: each["vocabulary"] for name, each in facts.items() if "vocabulary" in each}
         self._known = {name: pa.array(known, pa.large_string()) for name, known in texts.items()}
-        # Without a deviation, there is no unit for a drift.
-        scaled = {name: each for name, each in facts.items() if each.get("deviation")}
-        self._moments = {name: (each["mean"], each["deviation"]) for name, each in scaled.items()}
+        counted_facts = {name: each for name, each in facts.items() if each.get("count")}
+        self._moments = {name: _Moments(each["mean"], each["deviation"]) for name, each in counted_facts.items()}
         self._present: Counter[str] = Counter()
         self._new: dict[str, Counter[str]] = {name: Counter() for name in self._known}
-        self._numbers: Counter[str] = Counter()
-        self._shifts = dict.fromkeys(self._moments, 0.0)
-        """The sum of the differences from the mean, in standard deviations."""
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Compare the rows of a batch, whose columns have the types of the records."""
@@ -56,11 +80,7 @@ class NewRows:
                 new = values.filter(compute.invert(compute.is_in(values, self._known[name])))
                 self._new[name].update({each["values"]: each["counts"] for each in new.value_counts().to_pylist()})
             elif name in self._moments:
-                mean, deviation = self._moments[name]
-                numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-                numbers = numbers[np.isfinite(numbers)]
-                self._numbers[name] += len(numbers)
-                self._shifts[name] += float(((numbers - mean) / deviation).sum())
+                self._moments[name].add(values.flatten() if column.is_list else values)
 
     def changes(self) -> dict[str, Any]:
         """Return how the rows differ from the table.
@@ -70,7 +90,9 @@ class NewRows:
             value in any row, with what is different. `new_values` are, by column, the texts that the model never saw:
             number and share of the `rows` with them, number of `texts`, and the most frequent ones. `means` are, by
             column, how far the mean moved, in standard deviations of the training rows, less what chance explains.
+            Of a vector, this is the root mean square over its places.
         """
+        drifts = {name: moments.drift() for name, moments in self._moments.items()}
         return {
             "against": self._version,
             "rows": self._rows,
@@ -80,12 +102,7 @@ class NewRows:
                 if not self._present[name] and missing**self._rows <= MAX_CHANCE
             },
             "new_values": {name: self._new_values(new) for name, new in self._new.items() if new},
-            "means": {
-                # The mean of n numbers is 1 / sqrt(n) deviations away by chance.
-                name: round(max(0.0, abs(self._shifts[name]) / count - SIGMAS / sqrt(count)), 4)
-                for name, count in self._numbers.items()
-                if count
-            },
+            "means": {name: round(drift, 4) for name, drift in drifts.items() if drift is not None},
         }
 
     def _new_values(self, new: Counter[str]) -> dict[str, Any]:

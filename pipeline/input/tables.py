@@ -2,11 +2,12 @@
 
 A batch is (features, labels, weights). The features are a dict with a tensor for each feature column, by its name. It
 holds the values of the records: int64 (integers, 0 or 1 of a bool, days of a date, microseconds of a time) or float32.
-In place of texts, it holds their ids (int64) of `ids.py`. Its shape is (batch,), or (batch, longest list) for a column
-of lists, filled up with 0.
+In place of texts, it holds their ids (int64) of `ids.py`. Its shape is (batch,). That of vectors, whose lists all have
+one length, is (batch, length). That of other lists is (batch, longest list), filled up with 0.
 
-A column of lists, or one with missing values, also has a mask of the same shape, which `mask_name` names: float32, 1
-for a value, 0 for a missing one, whose place holds 0. In these columns, an empty text counts as missing, because an
+A column of such lists also has a mask of the same shape, which `mask_name` names: float32, 1 for a value, 0 for a
+missing one, whose place holds 0. So has a column with missing values, of numbers or of vectors, in the shape (batch,).
+In these columns, an empty text counts as missing, because an
 exported model, which gets no masks, cannot tell them apart.
 
 `raw_batches` keep the texts, which an exported model takes.
@@ -61,7 +62,7 @@ def mask_name(name: str) -> str:
 
 def has_mask(column: Column) -> bool:
     """Return whether a column has a mask."""
-    return column.is_list or column.missing > 0
+    return column.is_ragged or column.missing > 0
 
 
 def schema_of(dataset: Dataset) -> Schema:
@@ -153,7 +154,8 @@ class RowParser:
             # A default value of a fixed feature would not show which values are missing.
             column.name: tf.io.RaggedFeature(DTYPES[column.type])
             if has_mask(column)
-            else tf.io.FixedLenFeature([], DTYPES[column.type])
+            # A list of another length is an error of TensorFlow, which names the column and both lengths.
+            else tf.io.FixedLenFeature([column.length] if column.length else [], DTYPES[column.type])
             for column in self._schema.features
         }
         label = self._schema.label
@@ -172,17 +174,27 @@ class RowParser:
             if not has_mask(column):
                 features[column.name] = value
                 continue
-            if column.is_list:
+            if column.is_ragged:
                 features[column.name] = value.to_tensor()
                 lengths, longest = value.row_lengths(), tf.shape(features[column.name])[1]
                 is_present = tf.sequence_mask(lengths, longest)
             else:
-                features[column.name] = value.to_tensor(shape=[serialized.shape[0], 1])[:, 0]
+                dense = value.to_tensor(shape=[serialized.shape[0], column.length or 1])
+                features[column.name] = _whole(column, value, dense) if column.length else dense[:, 0]
                 is_present = value.row_lengths() > 0
             if column.type == "string":
                 is_present = tf.not_equal(features[column.name], "")
             features[mask_name(column.name)] = tf.cast(is_present, tf.float32)
         return features, _known(self._ids, label) if self._ids else tf.cast(label, tf.float64)
+
+
+def _whole(column: Column, lists: tf.RaggedTensor, vectors: tf.Tensor) -> tf.Tensor:
+    """Return the vectors of lists. A list of another length, which would be cut or filled up, is an error."""
+    lengths = lists.row_lengths()
+    is_whole = tf.reduce_all(tf.logical_or(lengths == 0, lengths == column.length))
+    problem = f"a record has a list of another length than {column.length} in the column {column.name!r}"
+    with tf.control_dependencies([tf.debugging.Assert(is_whole, [problem, lengths])]):
+        return tf.identity(vectors)
 
 
 def _known(ids: Ids, labels: tf.Tensor) -> tf.Tensor:

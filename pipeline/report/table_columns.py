@@ -12,6 +12,8 @@ MAX_COLUMNS = 500
 """The card shows at most this many columns. `dataset.json` has all of them."""
 MAX_VALUES = 3
 """The most frequent texts of a column are shown, at most this many."""
+MAX_ELEMENTS = 10
+"""The report of a run shows at most this many values of a list."""
 _EPOCH = date(1970, 1, 1)
 
 
@@ -20,19 +22,20 @@ def columns_of(dataset: Mapping[str, Any]) -> Table | None:
     table = dataset.get("table")
     if not table:
         return None
+    schema = Schema.from_json(table)
     rows = [
         (
-            column["name"],
-            f"list of {column['type']}" if column["is_list"] else column["type"],
-            column["role"],
-            f"{column['missing'] / max(table['rows'], 1):.1%}",
-            "many" if column["distinct"] is None else f"{column['distinct']:,}",
+            column.name,
+            column.type_words,
+            column.role,
+            f"{column.missing / max(schema.rows, 1):.1%}",
+            "many" if column.distinct is None else f"{column.distinct:,}",
             _range(column),
-            _statistics(column, table["preprocessing"].get(column["name"]) or {}),
+            _statistics(column, table["preprocessing"].get(column.name) or {}),
         )
-        for column in table["columns"][:MAX_COLUMNS]
+        for column in schema.columns[:MAX_COLUMNS]
     ]
-    more = len(table["columns"]) - len(rows)
+    more = len(schema.columns) - len(rows)
     note = f"{more:,} more columns are in dataset.json." if more else ""
     return Table(("column", "type", "used as", "missing", "values", "range", "training rows"), rows, note)
 
@@ -44,16 +47,16 @@ def texts_of(row: Mapping[str, Sequence[Any]], schema: Schema) -> dict[str, str]
 
 
 def _text(values: Sequence[Any], column: Column) -> str:
-    if column.type in ("string", "bool"):
-        return ", ".join(text_of(value, column) for value in values)
-    return ", ".join(_shown(value, column.type) for value in values)
+    is_text = column.type in ("string", "bool")
+    texts = [text_of(value, column) if is_text else _shown(value, column.type) for value in values[:MAX_ELEMENTS]]
+    more = len(values) - len(texts)
+    return ", ".join(texts) + (f" and {more:,} more" if more else "")
 
 
-def _range(column: Mapping[str, Any]) -> str:
-    if column["low"] is None:
+def _range(column: Column) -> str:
+    if column.low is None:
         return ""
-    low, high = (_shown(column[bound], column["type"]) for bound in ("low", "high"))
-    return f"{low} to {high}"
+    return f"{_shown(column.low, column.type)} to {_shown(column.high, column.type)}"
 
 
 def _shown(value: Any, kind: str) -> str:
@@ -67,11 +70,14 @@ def _shown(value: Any, kind: str) -> str:
     return f"{value:,.6g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
-def _statistics(column: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+def _statistics(column: Column, facts: Mapping[str, Any]) -> str:
     if facts.get("count"):
         mean = facts["mean"]
-        if column["type"] in ("date", "time"):
-            return f"mean {_shown(round(mean), column['type'])}"
+        if column.is_list:
+            means, deviations = (f"{min(facts[each]):.4g} to {max(facts[each]):.4g}" for each in ("mean", "deviation"))
+            return f"means {means}, standard deviations {deviations}"
+        if column.type in ("date", "time"):
+            return f"mean {_shown(round(mean), column.type)}"
         return f"mean {mean:.4g}, standard deviation {facts['deviation']:.4g}"
     if facts.get("vocabulary"):
         most = zip(facts["vocabulary"][:MAX_VALUES], facts["counts"], strict=False)

@@ -8,6 +8,7 @@ from typing import Any
 from pipeline.evaluation.answers import Answers, Metric
 from pipeline.evaluation.estimates import Estimate
 from pipeline.runs.decision import Decision
+from pipeline.system.wording import type_words
 
 EQUAL = 1e-6
 """Scores whose difference is a smaller share are equal: a model that runs again gives slightly other probabilities."""
@@ -108,7 +109,7 @@ def why_incomparable(ours: Mapping[str, Any], theirs: Mapping[str, Any], champio
         name, here = column["name"], known.get(column["name"])
         if here is None:
             is_other = "which is no input of this model"
-        elif (here["type"], here["is_list"]) != (column["type"], column["is_list"]):
+        elif not _takes(column, here):
             is_other = f"which holds {_words_of(here)} values in this model's table"
         else:
             continue
@@ -116,5 +117,11 @@ def why_incomparable(ours: Mapping[str, Any], theirs: Mapping[str, Any], champio
     return ""
 
 
+def _takes(column: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether a column of a model takes the values of one of another model. Lists without a length take all lengths."""
+    is_of_type = (other["type"], other["is_list"]) == (column["type"], column["is_list"])
+    return is_of_type and column["length"] in (None, other["length"])
+
+
 def _words_of(column: Mapping[str, Any]) -> str:
-    return f"list of {column['type']}" if column["is_list"] else str(column["type"])
+    return type_words(column["type"], column["is_list"], column["length"])

@@ -78,7 +78,7 @@ LOCK_WAIT_S = 60.0
 EXPORT, ABOUT = "export", "about.json"
 TABLE_FACTS = "table.json"
 """A file beside `about.json`: the field `table` of the `dataset.json` that a model of a table learned from."""
-EXPORT_FORMAT = 3
+EXPORT_FORMAT = 4
 """The format of an exported model, which `about.json` states."""
 _log = logging.getLogger(__name__)
 

@@ -45,7 +45,7 @@ COLUMNS = np.dtype(
         ("label", "<i4"),  # index of the first label in the labels of the part
     ]
 )
-SNAPSHOT_FORMAT = 5
+SNAPSHOT_FORMAT = 6
 """The format of parts, and of the snapshots and listings that describe them."""
 EXTRACT_AGAIN = "run `extract` again (in Airflow: clear `extract` and all tasks after it)"
 """What to do about a snapshot or a listing that cannot be used."""

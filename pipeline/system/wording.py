@@ -31,3 +31,10 @@ def first_of(texts: Iterable[str], limit: int) -> str:
 def shortened(text: str, limit: int) -> str:
     """Return a text of at most `limit` characters, and three dots if there are more: a cell may have megabytes."""
     return text if len(text) <= limit else text[:limit] + "..."
+
+
+def type_words(type_: str, is_list: bool, length: int | None) -> str:
+    """Return the type of a column, such as `float` or `list of 8 float`. `length` is None if it is not always equal."""
+    if not is_list:
+        return type_
+    return f"list of {length} {type_}" if length else f"list of {type_}"

@@ -18,7 +18,7 @@ from pyarrow import compute
 from pipeline.errors import SettingsError, SourceError
 from pipeline.system.wording import shortened
 from pipeline.tables import notes
-from pipeline.tables.schema import Column, ColumnType, Role, TextRules
+from pipeline.tables.schema import VECTOR_TYPES, Column, ColumnType, Role, TextRules
 from pipeline.tables.stated_types import StatedType
 from pipeline.tables.values import (
     DAY_US,
@@ -466,6 +466,10 @@ class TypedFacts:
         self._of_types: dict[ColumnType, _TypeFacts] = {}
         """By type, because files may differ. Facts are joined at the end, so that the order of files is irrelevant."""
         self._are_lists: set[bool] = set()
+        self._lengths: Range | None = None
+        """The smallest and the largest length of the lists that have a value."""
+        self._empty = 0
+        """Number of empty lists."""
 
     def add(self, array: pa.Array, place_of: PlaceOf) -> None:
         """Add the values of a batch. `place_of` is not needed, because a type leaves no value out."""
@@ -474,6 +478,11 @@ class TypedFacts:
             self._are_lists.add(kind.is_list)
         if kind.is_list or not kind.type:
             self._missing += array.null_count
+            if kind.is_list:
+                lengths = compute.list_value_length(array.drop_null())
+                has_values = compute.greater(lengths, 0)
+                self._empty += len(lengths) - _sum(has_values)
+                self._lengths = _joined(self._lengths, _range_of(lengths.filter(has_values)))
             if kind.type:
                 self._require_stated(kind.type, array.type)
                 self._extend(kind.type, _TypeFacts(None))
@@ -505,6 +514,8 @@ class TypedFacts:
         self._missing += other._missing
         self._words.update(other._words)
         self._are_lists |= other._are_lists
+        self._lengths = _joined(self._lengths, other._lengths)
+        self._empty += other._empty
         for kind, facts in other._of_types.items():
             self._extend(kind, facts)
 
@@ -531,7 +542,7 @@ class TypedFacts:
             held = "lists and single values" if len(self._are_lists) > 1 else " and ".join(sorted(types))
             raise SourceError(f"the column {self._name!r} holds {held}: write it with one type in all files")
         if True in self._are_lists:
-            return Column(self._name, type_ or "string", is_list=True, role=role, missing=self._missing)
+            return self._list_column(type_ or "string", role)
         if not type_:
             stated = self._stated or StatedType("string")
             return _column(self._name, role, stated.type, self._missing, pa.nulls(0), None, stated.format)
@@ -545,10 +556,20 @@ class TypedFacts:
         form = self._stated.format if self._stated else ""
         return _column(self._name, role, type_, self._missing, values, _rounded(range_, type_), form)
 
+    def _list_column(self, type_: ColumnType, role: Role) -> Column:
+        low, high = self._lengths or (0, 0)
+        length = int(low) if low == high and self._lengths and type_ in VECTOR_TYPES else None
+        # A vector without a value is a missing one.
+        missing = self._missing + (self._empty if length else 0)
+        return Column(self._name, type_, is_list=True, role=role, missing=missing, length=length)
+
     def notes(self, column: Column) -> Iterator[str]:
         """Yield what is notable about the column, which `column` returned."""
         if self._words:
             yield notes.missing_values(self._name, self._words)
+        if column.is_ragged and self._lengths:
+            low, high = self._lengths
+            yield notes.pooled(column, 0 if self._empty else int(low), int(high))
         if column.type == "float" and not column.is_list and (facts := self._of_types.get("float")):
             if facts.values is not None:
                 facts.floats.count_doubles(facts.values)

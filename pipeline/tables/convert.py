@@ -118,6 +118,9 @@ def _convert(array: pa.Array, column: Column, rules: TextRules) -> tuple[pa.Arra
     if too_long is not None:
         reasons |= {row: _length(array[row], column) for row in _rows(too_long)}
         values = without(values, too_long)
+    if column.length is not None:
+        values, others = _vectors(values, column.length)
+        reasons |= {row: _other_length(array[row], column) for row in others}
     if column.role in _REQUIRED:
         missing = f"the {column.role} is missing (column {column.name!r})"
         for row in _rows(compute.is_null(values)):
@@ -152,6 +155,15 @@ def _fit_lists(array: pa.Array, kind: ColumnType, rules: TextRules, form: str) -
     return Fitted(pa.LargeListArray.from_arrays(offsets, values, mask=pa.array(is_null)), misfits)
 
 
+def _vectors(lists: pa.Array, length: int) -> tuple[pa.Array, list[int]]:
+    """Return lists of one length, and the rows of lists of another one. These and empty lists become null."""
+    lengths = compute.list_value_length(lists)
+    is_other = compute.not_equal(lengths, length)
+    if not compute.any(is_other, min_count=0).as_py():
+        return lists, []
+    return without(lists, is_other), _rows(compute.and_(is_other, compute.greater(lengths, 0)))
+
+
 def _too_long(values: pa.Array, column: Column) -> pa.Array | None:
     """Return which texts or lists are too long; None if none is."""
     if column.is_list:
@@ -179,6 +191,11 @@ def _length(value: pa.Scalar, column: Column) -> Rejection:
     size = len(value.as_py())
     reason = f"the text in column {column.name!r} has {size:,} characters, more than {MAX_TEXT_BYTES:,} bytes"
     return reason, "shorten the text, or remove the row"
+
+
+def _other_length(value: pa.Scalar, column: Column) -> Rejection:
+    reason = f"the list in column {column.name!r} has {len(value):,} elements instead of {column.length:,}"
+    return reason, f"write a list of {column.length:,} elements, or remove the row"
 
 
 def _shown(value: pa.Scalar) -> str:

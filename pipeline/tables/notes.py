@@ -4,10 +4,18 @@ import re
 from collections.abc import Mapping
 
 from pipeline.system.wording import MAX_EXAMPLES, counted, first_of
-from pipeline.tables.schema import Column
+from pipeline.tables.schema import VECTOR_TYPES, Column
 
 Samples = Mapping[str, str]
 """Some values, each with the file and the row of the first one."""
+_POOLED_NUMBERS = ("numbers", "the mean of their logarithms")
+_POOLED = {
+    "bool": ("truth values", "the share of the true ones"),
+    "string": ("texts", "the mean of their embeddings, without their order"),
+    "date": ("dates", "the mean of their logarithms"),
+    "time": ("times", "the mean of their logarithms"),
+}
+"""By type, what lists hold, and what the model `mlp` makes of a list."""
 
 
 def missing_values(name: str, texts: Mapping[str, int]) -> str:
@@ -53,6 +61,14 @@ def rounded(name: str, before: int, after: int) -> str:
         f"column {name!r}: {before} different numbers become {after} in the records, which hold floats of 32 bits. "
         "Store them as integers or as times, which keep all digits, or subtract a number from them"
     )
+
+
+def pooled(column: Column, shortest: int, longest: int) -> str:
+    """Say what a model sees of lists that are no vectors. `shortest` and `longest` are their lengths."""
+    noun, seen = _POOLED.get(column.type, _POOLED_NUMBERS)
+    lengths = str(longest) if shortest == longest else f"{shortest} to {longest}"
+    advice = ". Write lists of one length for an input for each place" if column.type in VECTOR_TYPES else ""
+    return f"column {column.name!r}: lists of {lengths} {noun}; the model sees {seen}{advice}"
 
 
 def alike(column: Column) -> str:

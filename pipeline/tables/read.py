@@ -30,10 +30,11 @@ def read_row(record: bytes, schema: Schema) -> dict[str, Any]:
         column = columns[name]
         if not all(isinstance(value, KINDS[column.type]) for value in values):
             raise ValueError(f"does not hold values of type {column.type} in column {name!r}")
-        if not column.is_list and len(values) != 1:
-            raise ValueError(f"holds {len(values)} values in column {name!r}")
+        if not column.is_ragged and len(values) != (column.length or 1):
+            raise ValueError(f"holds {len(values)} values in column {name!r} instead of {column.length or 1}")
     for column in schema.columns:
-        if column.name not in features and (column.role in ("label", "key") or not (column.missing or column.is_list)):
+        is_required = column.role in ("label", "key") or not (column.missing or column.is_ragged)
+        if is_required and column.name not in features:
             raise ValueError(f"lacks column {column.name!r}")
     return features
 

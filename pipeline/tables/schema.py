@@ -5,10 +5,14 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from pipeline.system.wording import type_words
 from pipeline.tables.dialect import DEFAULT_DIALECT, Dialect
 
 ColumnType = Literal["int", "float", "bool", "string", "date", "time"]
 """The type of a value. In a record, a date is the number of days since 1970, and a time that of microseconds."""
+
+VECTOR_TYPES: Sequence[ColumnType] = ("int", "float", "bool")
+"""The types whose lists are vectors if all have one length."""
 
 Role = Literal["feature", "label", "key", "group", "split"]
 NAMED_ROLES: Sequence[Role] = ("label", "key", "group", "split")
@@ -65,6 +69,19 @@ class Column:
     text. Those of a key or group column are not listed, because they can be personal data."""
     format: str = ""
     """The format of texts that are dates or times, as for `datetime.strptime`. Empty: ISO 8601."""
+    length: int | None = None
+    """Number of values of each list, if all lists have the same one, and are of a type of VECTOR_TYPES. A model has an
+    input for each place of these vectors."""
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether the column holds lists that are no vectors."""
+        return self.is_list and self.length is None
+
+    @property
+    def type_words(self) -> str:
+        """The type in words, such as "list of 8 float"."""
+        return type_words(self.type, self.is_list, self.length)
 
 
 @dataclass(frozen=True)

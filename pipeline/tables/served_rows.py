@@ -26,7 +26,10 @@ def schema_of_model(about: Mapping[str, Any], settings: Settings | None = None) 
         about: The content of about.json of the model.
         settings: How new CSV files are written, if a person set it. Otherwise, they are like those of the training.
     """
-    columns = [Column(each["name"], each["type"], each["is_list"], format=each["format"]) for each in about["columns"]]
+    columns = [
+        Column(each["name"], each["type"], each["is_list"], format=each["format"], length=each["length"])
+        for each in about["columns"]
+    ]
     dialect = Dialect.from_json(about["dialect"])
     return Schema(
         columns=columns,

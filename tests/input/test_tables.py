@@ -30,6 +30,8 @@ COLUMNS = (
     Column("city", "string"),
     Column("words", "string", is_list=True),
     Column("scores", "float", is_list=True, missing=20),
+    Column("vector", "float", is_list=True, length=2),
+    Column("tiles", "int", is_list=True, length=3, missing=20),
     Column("day", "date"),
     Column("moment", "time"),
     Column("good", "bool"),
@@ -50,6 +52,8 @@ def row_of(number: int) -> Row:
         "city": "東京" if number % 2 else "",
         "words": [f"word {each}" for each in range(number % 4)],
         "scores": [float(number)] * (number % 2) if number % 3 else None,
+        "vector": [number / 4, -1.0],
+        "tiles": [number, -number, MOMENT] if number % 3 else None,
         "day": -number,
         "moment": MOMENT + number,
         "good": number % 2,
@@ -98,9 +102,9 @@ def test_a_batch_holds_the_values_of_its_rows_and_the_ids_of_texts(published: Pa
         for place, number in enumerate(features["number"].numpy()):
             row = row_of(int(number))
             assert labels[place] == labels_of[str(row["label"])]
-            for column in COLUMNS[:10]:
-                # In a batch, a missing list is an empty one.
-                expected = row[column.name] or [] if column.is_list else row[column.name]
+            for column in COLUMNS[:12]:
+                # In a batch, a missing list is an empty one. A missing vector has a mask.
+                expected = row[column.name] or [] if column.is_ragged else row[column.name]
                 assert value_of(features, column, place, preprocessing[column.name]) == expected, column.name
         assert (labels.dtype, weights.dtype) == (tf.int32, tf.float32)
 
@@ -118,6 +122,9 @@ DTYPES = {
     "words_is_present": ("float32", 7),
     "scores": ("float32", 7),
     "scores_is_present": ("float32", 7),
+    "vector": ("float32", 7),
+    "tiles": ("int64", 7),
+    "tiles_is_present": ("float32", 7),
     "day": ("int64", 7),
     "moment": ("int64", 7),
     "good": ("int64", 7),
@@ -132,14 +139,14 @@ def value_of(features: dict[str, tf.Tensor], column: Column, place: int, facts: 
         listed = ["", None, *(text for text in facts.get("vocabulary", ()) if text)]
         return listed[each] if column.type == "string" else each.item()
 
-    if column.is_list:
+    if column.is_ragged:
         mask = features[mask_name(column.name)][place].numpy() > 0
         assert not np.any(value[~mask])  # The rest is filled up with 0.
         return [of(each) for each in value[mask]]
     if mask_name(column.name) in features and not features[mask_name(column.name)][place]:
-        assert value == 0
+        assert not np.any(value)
         return None
-    return of(value)
+    return [of(each) for each in value] if column.length else of(value)
 
 
 def test_raw_batches_hold_the_texts(published: Path):

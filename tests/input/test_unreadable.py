@@ -233,6 +233,8 @@ COLUMNS = (
     Column("width", "int"),
     Column("share", "float", missing=20),
     Column("words", "string", is_list=True),
+    Column("vector", "float", is_list=True, length=3),
+    Column("tiles", "int", is_list=True, length=2, missing=20),
     Column("row id", "string", role="key"),
     Column("label", "int", role="label"),
 )
@@ -246,6 +248,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "width": number,
             "share": number / 7 if number % 3 else None,
             "words": ["a"] * (number % 3),
+            "vector": [number / 3, 1.0, -number / 7],
+            "tiles": [number, number * number] if number % 3 else None,
             "row id": f"r{number}",
             "label": number % 2,
         }
@@ -267,6 +271,10 @@ def without(name: str) -> Callable[[Features], bytes]:
         (lambda features: example.encode({**features, "label": 7}), "has the unknown label '7'"),
         (lambda features: example.encode({**features, "width": b"wide"}), "does not hold values of type int in "),
         (lambda features: example.encode({**features, "share": [3]}), "does not hold values of type float in "),
+        (without("vector"), "lacks column 'vector'"),
+        (lambda features: example.encode({**features, "vector": [1.5, 2.5]}), "holds 2 values in column 'vector' in"),
+        (lambda features: example.encode({**features, "tiles": [1, 2, 3]}), "holds 3 values in column 'tiles' instead"),
+        (lambda features: example.encode({**features, "tiles": [1]}), "holds 1 values in column 'tiles' instead of 2"),
     ],
 )
 @pytest.mark.parametrize("split", ["train", "validation"])

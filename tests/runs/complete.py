@@ -27,7 +27,7 @@ def trained(
     about: dict[str, Any] = {"format": EXPORT_FORMAT, "labels": labels, "dataset": "houses", "dataset_version": "1"}
     if columns is not None:
         pairs = [column.split() for column in columns]
-        about["columns"] = [{"name": name, "type": kind, "is_list": False} for kind, name in pairs]
+        about["columns"] = [{"name": name, "type": kind, "is_list": False, "length": None} for kind, name in pairs]
     settings = {"simulated_step_ms": simulated_step_ms}
     run_json = {"format": RUN_FORMAT, "dataset": str(workspace / "dataset"), "settings": settings}
     for name, content in (

@@ -144,6 +144,16 @@ def test_lists_are_large_lists(array: pa.Array, kind: str, expected: list[Any]):
         assert column_of(array[1:], Column("x", kind, is_list=True)) == (expected[1:], {})
 
 
+def test_a_list_of_another_length_is_no_vector():
+    array = pa.array([[1, 2], [1], None, [], [1, 2, 3], [3, 4]])
+    values, reasons = column_of(array, Column("x", "int", is_list=True, length=2))
+    assert values == [[1, 2], None, None, None, None, [3, 4]]
+    assert reasons == {
+        1: "the list in column 'x' has 1 elements instead of 2",
+        4: "the list in column 'x' has 3 elements instead of 2",
+    }
+
+
 def test_a_list_with_a_gap_is_rejected():
     array = pa.array([[0.5, 1.5], [0.5, None], [math.nan], None, [1e300, 1.0], [2.5]])
     values, reasons = column_of(array, Column("x", "float", is_list=True))

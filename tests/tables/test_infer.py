@@ -352,19 +352,25 @@ def test_the_facts_of_arrow_types(array: pa.Array, expected: tuple[Any, ...]):
 
 
 @pytest.mark.parametrize(
-    ("array", "kind"),
+    ("array", "kind", "length", "missing"),
     [
-        (pa.array([[1], None, []]), "int"),
-        (pa.array([[0.5], None], pa.large_list(pa.float32())), "float"),
-        (pa.array([[0.5, 1.5], None], pa.list_(pa.float64(), 2)), "float"),
-        (pa.array([["a"], None]), "string"),
-        (pa.array([[date(2020, 1, 1)], None]), "date"),
-        (pa.array([[], None], pa.list_(pa.null())), "string"),
+        (pa.array([[1], None, []]), "int", 1, 2),  # An empty list is a missing vector.
+        (pa.array([[1], None, [], [1, 2]]), "int", None, 1),
+        (pa.array([[0.5], None], pa.large_list(pa.float32())), "float", 1, 1),
+        (pa.array([[0.5, 1.5], None], pa.list_(pa.float64(), 2)), "float", 2, 1),
+        (pa.array([None, [0.5, 1.5]], pa.list_(pa.float64(), 2)), "float", 2, 1),
+        (pa.array([[True, False], [False, False]]), "bool", 2, 0),
+        (pa.array([["a"], None]), "string", None, 1),
+        (pa.array([[date(2020, 1, 1)], None]), "date", None, 1),
+        (pa.array([[], None], pa.list_(pa.null())), "string", None, 1),
+        (pa.array([[], None], pa.list_(pa.int8())), "int", None, 1),
     ],
 )
-def test_lists(array: pa.Array, kind: str):
-    column = of_arrow(array)
-    assert (column.type, column.is_list, *facts(column)[1:]) == (kind, True, 1, None, None, None)
+def test_lists(array: pa.Array, kind: str, length: int | None, missing: int):
+    for batches in ([array], [array[:1], array[1:]]):
+        column = of_arrow(*batches)
+        assert (column.type, column.is_list, *facts(column)[1:]) == (kind, True, missing, None, None, None)
+        assert column.length == length
 
 
 def test_files_may_have_types_that_can_be_joined():

@@ -669,13 +669,12 @@ def test_columns_may_have_any_name(tmp_path: Path):
     np.testing.assert_allclose(answer["probabilities"], with_probabilities(model)(features), atol=1e-5)
 
 
-def test_lists_of_numbers_need_no_facts(tmp_path: Path):
-    """A build computes no mean of lists."""
+def test_lists_of_numbers_have_no_facts(tmp_path: Path):
     columns = [Column("sizes", "int", is_list=True), COLUMNS[-1]]
     rows = [{"sizes": [number] * (number % 3), "label": "ab"[number % 2]} for number in range(420)]
     dataset = load(table_of(tmp_path / "made", rows, columns, "classification"))
-    without = replace(dataset, table={**dataset.table, "preprocessing": {"sizes": {}}})
-    model = build_model_of(training_settings({"model": "mlp"}), without)
+    assert dataset.table["preprocessing"] == {"sizes": {}}
+    model = build_model_of(training_settings({"model": "mlp"}), dataset)
     sizes = tf.constant([[10**6, 10**6], [10**3, 0], [0, 0]], tf.int64)
     masks = tf.constant([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
     inputs = {"sizes": sizes, "sizes_is_present": masks}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pipeline.plan.order import Order
     from pipeline.snapshot.snapshot import Snapshot
 
-ENCODING = 4
+ENCODING = 5
 """Increase this if the same rows would give other shards or facts. All tables then get new versions."""
 COLUMN_FACTS = ("name", "type", "is_list", "role")
 """What decides the records. A column may have no value in any row, so the rows alone do not show it."""

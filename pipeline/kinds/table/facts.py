@@ -17,6 +17,7 @@ from pipeline.dataset.manifest import Dataset
 from pipeline.gate.duplicates import MAX_NAMES
 from pipeline.kinds.table.quantiles import MAX_CODED, MAX_SAMPLE, RowSample
 from pipeline.kinds.table.split_values import split_column, split_facts
+from pipeline.kinds.table.vectors import vector_facts
 from pipeline.plan.order import Order
 from pipeline.records.example import decode
 from pipeline.records.tfrecord import data_of
@@ -43,6 +44,7 @@ def table_facts(schema: Schema, order: Order) -> dict[str, Any]:
     texts: dict[str, Counter[str]] = {column.name: Counter() for column in text_columns(schema)}
     sampled = order_hashes(line_hashes(order.first_lines(TRAIN, MAX_SAMPLE)))
     sample = RowSample(sampled, len(numbers))
+    vectors = vector_facts(schema, order.first_lines(TRAIN, MAX_SAMPLE))
     for number, part in enumerate(order.parts):
         is_training, values = order.is_training(number), load_values(part, schema)
         sample.add(part.columns()["order"], values.numbers)
@@ -52,7 +54,10 @@ def table_facts(schema: Schema, order: Order) -> dict[str, Any]:
             codes = values.codes[is_training, position]
             counts = np.bincount(codes[codes >= 0], minlength=len(column.values)).tolist()
             texts[column.name].update({text: count for text, count in zip(column.values, counts, strict=True) if count})
-    preprocessing = {column.name: _preprocessing(column, numbers, texts, sample, order) for column in schema.prepared}
+    preprocessing = {
+        column.name: vectors.get(column.name) or _preprocessing(column, numbers, texts, sample, order)
+        for column in schema.prepared
+    }
     if schema.label.name in preprocessing and schema.label.type == "float":
         _warn_of_steps(schema.label, preprocessing[schema.label.name])
     # The notes, and the columns that were left out, are in `quality`.
@@ -150,19 +155,14 @@ def table_changes(now: Mapping[str, Any], before: Dataset | None) -> dict[str, A
         `against` is the last version. `columns` are those that are missing now, are new, or have another type, each
         with what is different. `new_values` are, by column, the share of the training rows whose text the last version
         did not have, and the most frequent of these texts. `means` are, by column, how far the mean moved, in standard
-        deviations of the last version.
+        deviations of the last version. Of a vector, this is the root mean square over its places.
     """
     if before is None or not before.table:
         return None
     one, other = Schema.from_json(before.table), Schema.from_json(now)
-    types = [{column.name: (column.type, column.is_list) for column in schema.columns} for schema in (one, other)]
-    columns = {name: "is missing" for name in types[0] if name not in types[1]}
-    columns |= {
-        name: f"holds values of type {words_of_type(*types[1][name])} instead of {words_of_type(*kind)}"
-        for name, kind in types[0].items()
-        if name in types[1] and types[1][name] != kind
-    }
-    new = {name: "is new" for name in types[1] if name not in types[0]}
+    pairs_of_columns = [(column, other.by_name.get(column.name)) for column in one.columns]
+    columns = {column.name: what for column, after in pairs_of_columns if (what := _change(column, after))}
+    new = {name: "is new" for name in other.by_name if name not in one.by_name}
     shared = [name for name in now["preprocessing"] if name in before.table["preprocessing"] and name not in columns]
     pairs = [(name, now["preprocessing"][name], before.table["preprocessing"][name]) for name in shared]
     return {
@@ -175,16 +175,29 @@ def table_changes(now: Mapping[str, Any], before: Dataset | None) -> dict[str, A
             if "vocabulary" in after and "vocabulary" in earlier and (facts := _new_values(after, earlier))
         },
         "means": {
-            name: round(abs(after["mean"] - earlier["mean"]) / earlier["deviation"], 4)
+            name: round(_shift(after, earlier), 4)
             for name, after, earlier in pairs
-            if after.get("count") and earlier.get("count") and earlier.get("deviation")
+            if after.get("count") and earlier.get("count") and np.any(earlier["deviation"])
         },
     }
 
 
-def words_of_type(type_: str, is_list: bool) -> str:
-    """Return the type of a column in words."""
-    return f"list of {type_}" if is_list else type_
+def _change(before: Column, after: Column | None) -> str:
+    """Return what is different of a column; empty if nothing is."""
+    if after is None:
+        return "is missing"
+    # Lists of any length may all have one length.
+    is_narrower = before.is_ragged and (before.type, before.is_list) == (after.type, after.is_list)
+    if is_narrower or before.type_words == after.type_words:
+        return ""
+    return f"holds values of type {after.type_words} instead of {before.type_words}"
+
+
+def _shift(after: Mapping[str, Any], earlier: Mapping[str, Any]) -> float:
+    """Return how far the means of a column moved, in deviations. Places without a deviation do not count."""
+    mean, before, deviation = map(np.atleast_1d, (after["mean"], earlier["mean"], earlier["deviation"]))
+    has_unit = deviation > 0
+    return float(np.sqrt(np.mean(np.square((mean - before)[has_unit] / deviation[has_unit]))))
 
 
 def _new_values(after: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any] | None:

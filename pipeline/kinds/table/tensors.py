@@ -19,6 +19,7 @@ from pipeline.input.batch_kind import TrainingExamples
 from pipeline.input.order import ServerSplit
 from pipeline.input.tables import DTYPES, RowParser, Rows, has_mask, mask_name, raw_batches, schema_of, with_ids
 from pipeline.storage import Place
+from pipeline.system.wording import type_words
 from pipeline.tables.schema import Column, Schema
 from pipeline.training.model.models import ModelOptions
 from pipeline.training.model.table_model import build_table_model
@@ -61,7 +62,7 @@ class RowTensors(TensorKind):
         columns = schema_of(dataset).features
         names = argument_names([column.name for column in columns])
         return {
-            column.name: tf.TensorSpec([None, None] if column.is_list else [None], _served_dtype(column), name)
+            column.name: tf.TensorSpec([None, column.length] if column.is_list else [None], _served_dtype(column), name)
             for column, name in zip(columns, names, strict=True)
         }
 
@@ -74,8 +75,10 @@ class RowTensors(TensorKind):
             value = served[column.name]
             if has_mask(column):
                 is_missing = tf.equal(value, "") if value.dtype == tf.string else tf.math.is_nan(value)
+                if column.length:  # A vector is missing as a whole.
+                    is_missing = tf.reduce_any(is_missing, axis=1)
                 features[mask_name(column.name)] = 1.0 - tf.cast(is_missing, tf.float32)
-                value = tf.where(is_missing, tf.zeros_like(value), value)
+                value = tf.where(_over(is_missing, value), tf.zeros_like(value), value)
             features[column.name] = tf.cast(value, DTYPES[column.type])
         return with_ids(features, dataset)
 
@@ -87,6 +90,7 @@ class RowTensors(TensorKind):
                 "name": column.name,
                 "type": column.type,
                 "is_list": column.is_list,
+                "length": column.length,
                 "argument": specs[column.name].name,
                 "format": column.format,
                 "dtype": specs[column.name].dtype.name,
@@ -131,29 +135,40 @@ def served_columns(
     served = {}
     for taken in columns:
         name, dtype, column = taken["name"], tf.as_dtype(taken["dtype"]), known.get(taken["name"])
-        if column is None or (column.type, column.is_list) != (taken["type"], taken["is_list"]):
+        # A model of lists of any length also takes those of one length.
+        is_known = column and (column.type, column.is_list) == (taken["type"], taken["is_list"])
+        if column is None or not is_known or taken["length"] not in (None, column.length):
+            words = type_words(taken["type"], taken["is_list"], taken["length"])
             raise DatasetError(
-                f"the exported model takes the {taken['type']} column {name!r}, which {dataset.name} does not have: "
+                f"the exported model takes the {words} column {name!r}, which {dataset.name} does not have: "
                 "train a model on this version of the dataset"
             )
         value = tf.cast(features[name], dtype)
         if mask_name(name) in features and dtype != tf.string:  # A missing text is empty in any case.
             average = taken["average"]
             missing = tf.constant(float("nan") if average is None else average, dtype)
-            value = tf.where(features[mask_name(name)] > 0, value, missing)
+            value = tf.where(_over(features[mask_name(name)] > 0, value), value, missing)
         served[name] = value
     return served
 
 
-def _average(column: Column, facts: Mapping[str, Any]) -> int | float | None:
+def _over(mask: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+    """Return a mask of values, or of whole vectors, in a shape that fits that of the values."""
+    return mask if mask.shape.rank == value.shape.rank else mask[:, tf.newaxis]
+
+
+def _average(column: Column, facts: Mapping[str, Any]) -> Any:
     """Return the value that stands for a missing one, if a model has learned from a column with a value in each row.
 
-    It is the mean, from which no row is far on average. None if the model takes missing values.
+    It is the mean, from which no row is far on average; of a vector, that of each place. None if the model takes
+    missing values.
     """
     if has_mask(column) or column.type == "string":
         return None
-    mean = float(facts.get("mean") or 0.0)
-    return mean if column.type == "float" else round(mean)
+    mean: Any = facts.get("mean") or 0.0
+    if column.type == "float":
+        return mean
+    return [round(each) for each in mean] if column.length else round(mean)
 
 
 def argument_names(names: Sequence[str]) -> list[str]:

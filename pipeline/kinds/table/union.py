@@ -11,15 +11,16 @@ from fractions import Fraction
 from math import sqrt
 from typing import Any
 
-from pipeline.kinds.table.facts import hash_buckets, words_of_type
+from pipeline.kinds.table.facts import hash_buckets
 from pipeline.kinds.table.quantiles import MAX_CODED, joined_quantiles
+from pipeline.kinds.table.vectors import joined_vectors
 from pipeline.plan.example_kind import Conflict
 from pipeline.tables.schema import MAX_DISTINCT, NAMED_ROLES, Column, Schema
 
 
 def find_conflict(schemas: Sequence[Schema]) -> Conflict | None:
     """Return the first difference that keeps versions from being one table; None if there is none."""
-    return _conflict_of_roles(schemas) or _conflict_of_types(schemas)
+    return _conflict_of_roles(schemas) or _conflict_of_types(schemas) or _conflict_of_lengths(schemas)
 
 
 def _conflict_of_roles(schemas: Sequence[Schema]) -> Conflict | None:
@@ -47,7 +48,7 @@ def _conflict_of_types(schemas: Sequence[Schema]) -> Conflict | None:
                 continue
             first, other = holders.setdefault(column.name, (number, column))
             if (column.type, column.is_list) != (other.type, other.is_list):
-                one, two = (words_of_type(each.type, each.is_list) for each in (other, column))
+                one, two = other.type_words, column.type_words
                 difference = (
                     f"the column {column.name!r} holds values of type {one} in the first and {two} in the second"
                 )
@@ -58,6 +59,22 @@ def _conflict_of_types(schemas: Sequence[Schema]) -> Conflict | None:
                         f'column_types={{"{column.name}": "float"}}'
                     )
                 return Conflict(first, number, difference)
+    return None
+
+
+def _conflict_of_lengths(schemas: Sequence[Schema]) -> Conflict | None:
+    """Return a difference in the lengths of vectors, unless a version has lists of several lengths."""
+    for name in {column.name: None for schema in schemas for column in schema.columns if column.length}:
+        lengths = {number: schemas[number].column(name).length for number in _holders(name, schemas)}
+        first, *others = lengths
+        other = next((number for number in others if lengths[number] != lengths[first]), None)
+        if other is not None and all(lengths.values()):
+            return Conflict(
+                first,
+                other,
+                f"the lists of the column {name!r} have {lengths[first]} values in the first and {lengths[other]} in "
+                "the second: build both again with lists of one length, or without the column (drop_columns)",
+            )
     return None
 
 
@@ -85,8 +102,13 @@ def union_of(tables: Sequence[Mapping[str, Any]], training_rows: int) -> dict[st
     union = replace(schemas[-1], columns=columns, rows=sum(schema.rows for schema in schemas))
     preprocessing = {}
     for column in union.prepared:
-        facts = [tables[number]["preprocessing"][column.name] for number in _holders(column.name, schemas)]
-        preprocessing[column.name] = _facts(column, facts, training_rows)
+        holders = _holders(column.name, schemas)
+        facts = [tables[number]["preprocessing"][column.name] for number in holders]
+        if column.length and len(holders) > 1:
+            rows = [schemas[number].rows - schemas[number].column(column.name).missing for number in holders]
+            preprocessing[column.name] = joined_vectors(facts, rows)
+        else:
+            preprocessing[column.name] = _facts(column, facts, training_rows)
     return {**union.to_json(), "preprocessing": preprocessing}
 
 
@@ -112,8 +134,15 @@ def _column(name: str, schemas: Sequence[Schema]) -> Column:
     distinct = len(values) if values is not None else None
     if columns[0].type == "bool" and low is not None:
         distinct = len({low, high} - {None})
+    lengths = {column.length for column in columns}
     return replace(
-        columns[-1], missing=missing, low=low, high=high, distinct=distinct, values=tuple(values) if values else ()
+        columns[-1],
+        missing=missing,
+        low=low,
+        high=high,
+        distinct=distinct,
+        values=tuple(values) if values else (),
+        length=columns[0].length if len(lengths) == 1 else None,
     )
 
 
@@ -147,7 +176,7 @@ def _facts(column: Column, facts: Sequence[Mapping[str, Any]], training_rows: in
             counts.update(dict(zip(each["vocabulary"], each["counts"], strict=True)))
         vocabulary = sorted(counts, key=lambda text: (-counts[text], text))
         return {"vocabulary": vocabulary, "counts": [counts[text] for text in vocabulary]}
-    if "count" in facts[0]:
+    if "count" in facts[0] and not column.is_list:
         return _numbers(column, facts)
     return {}
 

@@ -11,6 +11,9 @@ outliers do not decide them:
 - in pieces: between each two quantiles, a number that rises from 0 to 1, as in Gorishniy et al. 2022, On Embeddings for
   Numerical Features in Tabular Deep Learning. A linear layer of them is any curve of straight pieces.
 - whole numbers with few values: a weight for each value, as the values of a text have one.
+
+Of a vector, it sees each place on a scale with the mean at 0 and the deviation 1, with the same limit. Of other lists
+it sees a mean.
 """
 
 from bisect import bisect_right
@@ -39,7 +42,7 @@ MIN_WIDTH = 1e-30
 FAR = 1e30
 """A place that stands for no value: far from all numbers."""
 MAX_LOGARITHM = 10.0
-"""A number of a list without facts is at most this large, on its scale of logarithms."""
+"""A number of a list is at most this large, on its scale of logarithms."""
 PIECE_ROWS = 16
 """A piece between two quantiles has at least about this many rows of the sample, unless a column has fewer values."""
 STEPS = (1, 2, 4, 8, 16)
@@ -76,11 +79,12 @@ def inputs_of(schema: Schema) -> Tensors:
     """Return the inputs of a model of a table, by column, and by mask. A function of the user's own can use them."""
     inputs = {}
     for number, column in enumerate(schema.features):
-        shape = (None,) if column.is_list else ()
+        shape = (column.length,) if column.is_list else ()
         # The keys of the dict count, not these names, see `functional`.
         name = f"column_{number}"
         inputs[column.name] = keras.Input(shape, name=name, dtype=feature_dtype(column).name)
         if has_mask(column):
+            shape = shape if column.is_ragged else ()
             inputs[mask_name(column.name)] = keras.Input(shape, name=mask_name(name), dtype="float32")
     return inputs
 
@@ -92,12 +96,13 @@ def _mlp(inputs: Tensors, schema: Schema, preprocessing: dict[str, Any], outputs
     single = [column for column in numbers if not column.is_list]
     if single:
         deep += _forms(inputs, single, preprocessing)
+    deep += [_places(inputs, column, preprocessing[column.name]) for column in numbers if column.length]
     deep += [
-        _mean(_normalized_list(inputs, column, preprocessing), inputs[mask_name(column.name)])
+        _mean(_logarithms(inputs[column.name]), inputs[mask_name(column.name)])
         for column in numbers
-        if column.is_list
+        if column.is_ragged
     ]
-    missing = [inputs[mask_name(column.name)] for column in single if column.missing]
+    missing = [inputs[mask_name(column.name)] for column in numbers if column.missing and not column.is_ragged]
     if missing:
         deep.append(1.0 - ops.stack(missing, axis=-1))
     if deep:
@@ -208,16 +213,22 @@ def _scale_of(facts: Mapping[str, Any], smallest_step: int = 1, most_values: int
     return Scale(center, unit, edges, [value - center for value in values] if len(values) <= most_values else ())
 
 
-def _normalized_list(inputs: Tensors, column: Column, preprocessing: dict[str, Any]) -> Any:
-    """Return the numbers of a column of lists, (batch, longest, 1)."""
-    facts = preprocessing[column.name]
-    values = ops.expand_dims(ops.cast(inputs[column.name], "float64"), -1)
-    if "mean" not in facts:
-        # Numbers of an unknown scale. Their logarithm tells small ones apart, and large ones up to 10^8, too.
-        logarithms = ops.sign(values) * ops.log1p(ops.abs(values))
-        return ops.clip(_scaled(ops.nan_to_num(ops.cast(logarithms, "float32")), [0.5]), -MAX_LOGARITHM, MAX_LOGARITHM)
-    scale = _scale_of(facts)
-    return _clipped(_scaled(ops.nan_to_num(ops.cast(values - scale.center, "float32")), [1 / scale.unit]))
+def _places(inputs: Tensors, column: Column, facts: Mapping[str, Any]) -> Any:
+    """Return the numbers of a column of vectors, each place on its own scale, (batch, length); 0 for missing ones."""
+    offsets = [-mean for mean in facts["mean"]]
+    # In float64, as the numbers of other columns.
+    centered = layers.Rescaling(1.0, offsets, dtype="float64")(inputs[column.name])
+    units = [deviation if deviation > MIN_WIDTH else 1.0 for deviation in facts["deviation"]]
+    scaled = _clipped(_scaled(ops.nan_to_num(ops.cast(centered, "float32")), [1 / unit for unit in units]))
+    return scaled * ops.expand_dims(inputs[mask_name(column.name)], -1) if column.missing else scaled
+
+
+def _logarithms(lists: Any) -> Any:
+    """Return the numbers of lists of an unknown scale, (batch, longest, 1)."""
+    values = ops.expand_dims(ops.cast(lists, "float64"), -1)
+    # The logarithm tells small numbers apart, and large ones up to 10^8, too.
+    logarithms = ops.sign(values) * ops.log1p(ops.abs(values))
+    return ops.clip(_scaled(ops.nan_to_num(ops.cast(logarithms, "float32")), [0.5]), -MAX_LOGARITHM, MAX_LOGARITHM)
 
 
 def _scaled(values: Any, scale: Sequence[Any]) -> Any:

@@ -94,7 +94,7 @@ def predict_rows(
             new_rows.add(rows)
         reasons = {row: reason for row, (reason, _) in rejected.items()}
         for each in about["columns"]:
-            if not each["can_be_missing"] and not each["is_list"]:
+            if not each["can_be_missing"] and (each["length"] or not each["is_list"]):
                 is_null = rows.column(each["name"]).is_null().to_numpy(zero_copy_only=False)
                 reason = f"column {each['name']!r} has no value, and the table of the training had one in each row"
                 reasons = dict.fromkeys(np.flatnonzero(is_null).tolist(), reason) | reasons
@@ -111,15 +111,27 @@ def predict_rows(
 def _predictions_of_rows(exported: Any, rows: pa.RecordBatch, about: Mapping[str, Any]) -> list[dict[str, Any]]:
     if not rows.num_rows:
         return []
-    served = {each["name"]: _served(rows.column(each["name"]), tf.as_dtype(each["dtype"])) for each in about["columns"]}
+    served = {
+        each["name"]: _served(rows.column(each["name"]), tf.as_dtype(each["dtype"]), each["length"])
+        for each in about["columns"]
+    }
     predicted = exported.serve(served)
     if "value" in predicted:
         return [{"value": value} for value in predicted["value"].numpy().tolist()]
     return [_predicted_labels(each, about) for each in predicted["probabilities"].numpy().tolist()]
 
 
-def _served(column: pa.Array, dtype: tf.DType) -> tf.Tensor:
-    """Return a column in the form that an exported model takes: a missing value is NaN or ""."""
+def _served(column: pa.Array, dtype: tf.DType, length: int | None) -> tf.Tensor:
+    """Return a column in the form that an exported model takes: a missing value is NaN or "".
+
+    `length` is that of vectors.
+    """
+    if length:
+        vectors = np.full((len(column), length), np.nan if column.null_count else 0, dtype.as_numpy_dtype)
+        vectors[column.is_valid().to_numpy(zero_copy_only=False)] = (
+            column.flatten().to_numpy(zero_copy_only=False).reshape(-1, length)
+        )
+        return tf.constant(vectors)
     missing: Any = "" if dtype == tf.string else float("nan")
     values = [missing if value is None else value for value in column.to_pylist()]
     if pa.types.is_large_list(column.type):
