@@ -77,13 +77,13 @@ def _member(file: ArchivedFile, options: SourceOptions) -> _Member:
 def _samples(members: Iterable[_Member]) -> Iterator[list[_Member]]:
     """Yield the files of one sample together. Files of one name are never apart."""
     sample: list[_Member] = []
-    name = ""
     for member in members:
-        before, name = name, _sample_of(member.name)
-        is_full = len(sample) >= _MAX_TOGETHER and _stem(member.name) != _stem(sample[-1].name)
-        if sample and (is_full or name != before):
-            yield sample
-            sample = []
+        if sample:
+            last = sample[-1].name
+            is_new = _sample_of(member.name) != _sample_of(last)
+            if is_new or (len(sample) >= _MAX_TOGETHER and _stem(member.name) != _stem(last)):
+                yield sample
+                sample = []
         sample.append(member)
     if sample:
         yield sample
@@ -94,8 +94,8 @@ def _sample_of(name: str) -> str:
 
     See `base_plus_ext` in https://github.com/webdataset/webdataset/blob/main/src/webdataset/tariterators.py
     """
-    end = name.find(".", name.rfind("/") + 1)
-    return name if end < 0 else name[:end]
+    folder, slash, file = name.rpartition("/")
+    return folder + slash + file.partition(".")[0]
 
 
 def _stem(name: str) -> str:
@@ -103,8 +103,8 @@ def _stem(name: str) -> str:
 
 
 def _images_of_sample(sample: list[_Member], label_column: str, texts: "_Texts") -> Iterator[ContainedImage | Skipped]:
+    images = {_stem(each.name) for each in sample if not each.reason}
     beside = {each.name: each.content or b"" for each in sample if each.is_label}
-    images = {_stem(each.name) for each in sample if not each.reason} if beside else set()
     for each in sample:
         if each.reason:
             if not (each.is_label and images):
