@@ -525,6 +525,8 @@ class TypedFacts:
             "missing": self._missing,
             "words": self._words,
             "are_lists": list(self._are_lists),
+            "lengths": self._lengths,
+            "empty": self._empty,
             "types": {kind: facts.to_json() for kind, facts in self._of_types.items()},
         }
 
@@ -532,6 +534,7 @@ class TypedFacts:
         """Take the facts that `to_json` returned."""
         self._missing, self._words = content["missing"], Counter(content["words"])
         self._are_lists = set(content["are_lists"])
+        self._lengths, self._empty = _range_from(content["lengths"]), content["empty"]
         self._of_types = {kind: _TypeFacts.from_json(facts, kind) for kind, facts in content["types"].items()}
 
     def column(self, role: Role) -> Column:

@@ -647,6 +647,7 @@ def test_typed_facts_of_several_processes_are_those_of_one():
         [pa.array(["b", "ä", None]), pa.array(["a"]).dictionary_encode()],
         [pa.array([date(2020, 1, 1)]), pa.array([datetime(2020, 1, 2, 3)])],
         [pa.array([[1, 2], None]), pa.array([[3]])],
+        [pa.array([[1, 2], [], None]), pa.array([[3, 4]])],
     ]
     for column in arrays:
         batches = [pa.record_batch([each, pa.array(["a"] * len(each))], names=["x", "label"]) for each in column]
