@@ -178,6 +178,8 @@ class TextFacts:
         self._name, self._limit, self._rules = name, limit, rules
         self._kind: str | None = None
         """The kind of all values up to now: a key of PARSERS or "string". None if there is no value."""
+        self._has_nan = False
+        """Whether all values of a batch were NaN."""
         self._nulls = 0
         self._counts: _Counts | None = _Counts()
         """None if there are too many different values."""
@@ -221,6 +223,7 @@ class TextFacts:
         ranges = [_as_kind(each._range, each._kind, kind) for each in (self, later) if kind and kind != "string"]
         self._kind, self._range = kind, reduce(_joined, ranges, None)
         self._text_range = _joined(self._text_range, later._text_range)
+        self._has_nan |= later._has_nan
         self._nulls += later._nulls
         self._floats.merge(later._floats)
         for group, samples in later._samples.items():
@@ -244,6 +247,7 @@ class TextFacts:
         counts = self._counts and [self._counts.texts.to_pylist(), self._counts.numbers.tolist()]
         return {
             "kind": self._kind,
+            "has_nan": self._has_nan,
             "nulls": self._nulls,
             "counts": counts,
             "first": self._first.to_pylist(),
@@ -256,7 +260,8 @@ class TextFacts:
 
     def load(self, content: Mapping[str, Any]) -> None:
         """Take the facts that `to_json` returned."""
-        self._kind, self._nulls, self._samples = content["kind"], content["nulls"], content["samples"]
+        self._kind, self._has_nan = content["kind"], content["has_nan"]
+        self._nulls, self._samples = content["nulls"], content["samples"]
         self._first = pa.array(content["first"], pa.large_string())
         self._tally, self._floats = _Tally.from_json(content["tally"]), _FloatFacts(**content["floats"])
         self._range, self._text_range = map(_range_from, (content["range"], content["text_range"]))
@@ -268,7 +273,7 @@ class TextFacts:
 
     def column(self, role: Role) -> Column:
         """Return the column with its facts."""
-        kind = self._kind or "string"
+        kind = self._kind or ("float" if self._has_nan else "string")
         if kind == "float":
             # As a number, a long code would lose digits, and many rows would have one key.
             is_name = role in ("key", "group", "split")
@@ -368,7 +373,8 @@ class TextFacts:
             return None
         range_ = _range_of(values)
         if not range_ and compute.is_null(values, nan_is_null=True).true_count == len(values):
-            return values  # NaN is a missing value in a column of any kind.
+            self._has_nan = True  # It is a missing value in a column of any kind.
+            return values
         if kind == "float":
             self._floats.add(values)
         self._range = _joined(_as_kind(self._range, self._kind, kind), range_)

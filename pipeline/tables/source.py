@@ -47,7 +47,7 @@ from pipeline.tables.pieces import FilePiece, PieceStream, csv_pieces, parquet_p
 from pipeline.tables.selection import Chooser, Selection
 from pipeline.tables.structs import flat_batch, flat_schema, paths_to
 from pipeline.tables.tfrecords import read_batches, shown_files
-from pipeline.tables.values import TEXT, stripped
+from pipeline.tables.values import TEXT
 
 MAX_BATCH_ROWS = 20_000
 """A batch has at most this many rows."""
@@ -254,9 +254,11 @@ def without_empty_rows(raw: RawBatch, names: Collection[str]) -> RawBatch:
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name not in names:
             continue
-        of_column = compute.is_null(column, nan_is_null=True)
         if is_text and pa.types.is_string(column.type):
-            of_column = compute.equal(compute.fill_null(compute.binary_length(stripped(column)), 0), 0)
+            is_blank = compute.or_(compute.equal(compute.binary_length(column), 0), compute.utf8_is_space(column))
+            of_column = compute.fill_null(is_blank, True)
+        else:
+            of_column = compute.is_null(column, nan_is_null=True)
         is_empty = of_column if is_empty is None else compute.and_(is_empty, of_column)
         if not compute.any(is_empty, min_count=0).as_py():  # Most often after the first column.
             return raw

@@ -584,6 +584,7 @@ PARTS: dict[str, Sequence[Texts]] = {
     "long integers": (["5", "6"], ["92233720368547758080"], ["7"]),
     "times": (["2020-01-01", "NaN", "NaN"], ["2020-01-01T10:00"], ["2020-01-03"]),
     "words alone": (["NaN", "NaN"], ["2020-01-01"], ["NA", "2020-01-02"]),
+    "NaN alone": (["NaN"], ["nan", None]),
     "truth": (["true"], ["false", "NA"], ["true", "perhaps"], ["true"] * 30),
     "nothing": ([None, None], ["", None], ["NA"]),
     "texts": (["b", "a" * 300], ["c", "b"], ["a", "1", "NA"]),
