@@ -296,14 +296,16 @@ class _SettingsBeforeGate(BaseModel):
         "",
         title="Path column",
         description="In a list: the column of image paths, relative to the folder of the list. Empty: path, image, "
-        "file, filename or uri. In Parquet or TFRecord files with images: the column of the images.",
+        "file, filename, file_name, image_path or uri. In Parquet or TFRecord files with images: the column of "
+        "the images.",
     )
 
     label_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, SOURCE] = Field(
         "",
         title="Label column",
         description="In a list: the column of labels; several labels of an image are separated by |. Empty: label, "
-        "class, category or labels. In a table: the column to learn.",
+        "class, category, labels or cls. In a file with images: their column, or the field of the JSON files "
+        "beside them. In a table: the column to learn.",
     )
 
     split_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, SOURCE] = Field(

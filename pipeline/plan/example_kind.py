@@ -111,8 +111,14 @@ class ExampleKind(ABC):
 
         found = first_format(source)
         if self.has_pictures:
-            is_other = found == ("tfrecord", False)
-            return "holds no images: set TABLE and LABEL instead of SOURCE (example_kind=table)" if is_other else ""
+            # A Parquet file may be a list of images. A folder of them cannot.
+            is_other = found == ("tfrecord", False) or (found == ("parquet", False) and not source.is_file())
+            of_list = " If its rows are the paths of images, set SOURCE to one file." if found.name == "parquet" else ""
+            return (
+                f"holds no images: set TABLE and LABEL instead of SOURCE (example_kind=table).{of_list}"
+                if is_other
+                else ""
+            )
         is_other = found.holds_images and found.name in ("parquet", "tfrecord")
         return "holds images: set SOURCE instead of TABLE (example_kind=images)" if is_other else ""
 

@@ -6,8 +6,8 @@ from typing import Any
 from pipeline.errors import SourceError
 
 NAMES: Mapping[str, Sequence[str]] = {
-    "path": ("path", "image", "file", "filename", "uri"),
-    "label": ("label", "class", "category", "labels"),
+    "path": ("path", "image", "file", "filename", "file_name", "image_path", "uri"),
+    "label": ("label", "class", "category", "labels", "cls"),
     "split": ("split",),
     "group": ("group",),
 }

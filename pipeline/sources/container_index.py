@@ -31,7 +31,7 @@ from pyarrow import compute
 from pipeline import storage
 from pipeline.config.allowed import may_read
 from pipeline.errors import DatasetError, FileSystemError, SourceError
-from pipeline.sources import Classes, Extent, Found, Listed, Skipped, SourceOptions, measure
+from pipeline.sources import Box, Classes, Extent, Found, Listed, Skipped, SourceOptions, measure
 from pipeline.sources.compression import UNPACK_ERRORS
 from pipeline.sources.container_formats import ContainedImage, ContainerFile, Format, name_of
 from pipeline.sources.folder import are_splits, classify
@@ -43,7 +43,7 @@ from pipeline.system.os_errors import cause_of, unless_missing
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import progress
 
-FORMAT = 1
+FORMAT = 2
 """Increase this if the files of an index change. Containers are then read again."""
 THREADS = 4
 """This many containers are read at the same time."""
@@ -73,7 +73,7 @@ class _Row(NamedTuple):
     name: bytes
     """The path of the image in the container; a number if it has none. For what is skipped, the key."""
     number: int = 0
-    """The number of the image in the container, which is in its key if other images have the same name."""
+    """The number of the row or file in the container, which is in its key if other images have the same name."""
     suffix: str = ""
     """The suffix of such a key."""
     labels: Sequence[str] = ()
@@ -85,6 +85,8 @@ class _Row(NamedTuple):
     is_copy: bool = False
     reason: str = ""
     """Why the row is no image; empty if it is one."""
+    boxes: str = ""
+    """The boxes as JSON; empty if there are none."""
 
 
 _ROWS = pa.schema(
@@ -100,6 +102,7 @@ _ROWS = pa.schema(
         "crc32c": pa.uint32(),
         "is_copy": pa.bool_(),
         "reason": pa.string(),
+        "boxes": pa.string(),
     }
 )
 
@@ -158,6 +161,7 @@ class Index:
             generation=self._containers[number].generation,
             crc32c=row.crc32c,
             group=row.group,
+            boxes=tuple(Box(*box) for box in json.loads(row.boxes)) if row.boxes else (),
             extent=files.copy_at(row.offset) if row.is_copy else files.container_at(row.offset),
         )
         if not image.labels:
@@ -349,6 +353,7 @@ def _read(container: Container, file: Path, files: _Files, options: SourceOption
                     description.classes = list(item.names)
                 elif isinstance(item, Skipped):
                     key = bytes_of(f"{container.key}/{item.key}")
+                    number += 1  # Without it, a label that is added to a row would change the keys of all later rows.
                     yield _Row(key, reason=item.reason)
                 else:
                     row = _row(item, container.key, number, copies)
@@ -399,6 +404,7 @@ def _row(image: ContainedImage, container: str, number: int, copies: "_Copies") 
         size=image.size if content is None else len(content),
         crc32c=None if content is None else google_crc32c.value(content),
         is_copy=is_copy,
+        boxes=json.dumps(image.boxes) if image.boxes else "",
     )
 
 

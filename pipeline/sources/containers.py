@@ -1,8 +1,8 @@
 """A zip, tar, Parquet or TFRecord file that holds images, or a folder of such files without images beside them.
 
 The formats are the modules of `pipeline/kinds/images/containers`. The key of an image is its name within the container,
-if no other image of the source has this name. Otherwise, it is the key of the container and the number of the image in
-it. So the same images have the same keys as in a folder.
+if no other image of the source has this name. Otherwise, it is the key of the container and the number of the row or
+file in it. So the same images have the same keys as in a folder.
 """
 
 import os

@@ -264,12 +264,12 @@ def test_columns_are_recognized_by_their_usual_names(header: str, tmp_path: Path
         (
             "p;label\n",
             {},
-            "no column path or image or file or filename or uri. Its columns are 'p;label'.*not with ';'$",
+            "no column path or .* or uri. Its columns are 'p;label'.*not with ';'$",
         ),
         (
             "path,l\na,b\n",
             {},
-            "no column label or class or category or labels. Its columns are 'path', 'l'.*label in label_column",
+            "no column label or .* or cls. Its columns are 'path', 'l'.*label in label_column",
         ),
         (
             "path,label\na,b\n",

@@ -16,12 +16,32 @@ from pyarrow import parquet
 
 from pipeline.records.example import encode
 from pipeline.records.tfrecord import frame
+from pipeline.sources import Classes, Listed, Skipped, SourceOptions
+from pipeline.sources.detection import images_of
 from tests.conftest import jpeg
 
 Images = Mapping[str, bytes]
 """Bytes by key. The first folder of a key is the class."""
 Write = Callable[[Path, Images], Path]
 """Writes images as one or more containers into an empty folder, and returns the place of the source."""
+
+
+class Found:
+    """What a source lists."""
+
+    def __init__(self, place: Path, copies: str, **options: Any) -> None:
+        self.items = list(images_of(place, SourceOptions(copies=copies, **options)))
+        self.images = {item.key: item for item in self.items if isinstance(item, Listed)}
+        self.labels = {key: item.labels for key, item in self.images.items()}
+        self.splits = {key: item.split for key, item in self.images.items()}
+        self.skipped = {item.key: item.reason for item in self.items if isinstance(item, Skipped)}
+        self.classes = next((item.names for item in self.items if isinstance(item, Classes)), None)
+
+    def content(self, root: Path, key: str) -> bytes:
+        extent = self.images[key].extent
+        assert extent
+        content = (root / extent.file).read_bytes()
+        return content[extent.offset :][: self.images[key].size]
 
 
 def drawn(classes: Sequence[str] = ("cats", "dogs", "eels"), count: int = 8) -> dict[str, bytes]:

@@ -23,7 +23,7 @@ import pipeline.kinds.images.containers
 from pipeline.errors import SourceError
 from pipeline.records.example import encode
 from pipeline.records.tfrecord import frame
-from pipeline.sources import Classes, Listed, Skipped, SourceOptions
+from pipeline.sources import Listed, SourceOptions
 from pipeline.sources import container_formats as formats_module
 from pipeline.sources.container_formats import formats
 from pipeline.sources.container_index import split_of_container
@@ -31,6 +31,7 @@ from pipeline.sources.detection import find_source, images_of, layout_of
 from tests.conftest import jpeg
 from tests.kinds.containers.examples import (
     FORMS,
+    Found,
     beside,
     drawn,
     folder,
@@ -47,24 +48,6 @@ IMAGES = {"cats/a.jpg": jpeg(1), "cats/b.jpg": jpeg(2), "dogs/c.jpg": jpeg(3)}
 @pytest.fixture
 def copies(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("copies"))
-
-
-class Found:
-    """What a source lists."""
-
-    def __init__(self, place: Path, copies: str, **options: Any) -> None:
-        self.items = list(images_of(place, SourceOptions(copies=copies, **options)))
-        self.images = {item.key: item for item in self.items if isinstance(item, Listed)}
-        self.labels = {key: item.labels for key, item in self.images.items()}
-        self.splits = {key: item.split for key, item in self.images.items()}
-        self.skipped = {item.key: item.reason for item in self.items if isinstance(item, Skipped)}
-        self.classes = next((item.names for item in self.items if isinstance(item, Classes)), None)
-
-    def content(self, root: Path, key: str) -> bytes:
-        extent = self.images[key].extent
-        assert extent
-        content = (root / extent.file).read_bytes()
-        return content[extent.offset :][: self.images[key].size]
 
 
 def test_each_format_has_an_example():
@@ -145,7 +128,7 @@ def test_files_of_systems_in_an_archive_are_skipped(tmp_path: Path, copies: str)
 @pytest.mark.parametrize(("suffix", "content"), [("json", b"{bad"), ("cls", b"\xff")])
 def test_a_label_that_cannot_be_read_is_named(suffix: str, content: bytes, tmp_path: Path, copies: str):
     place = write_zip(tmp_path / "a.zip", {"0001.jpg": jpeg(1), f"0001.{suffix}": content})
-    with pytest.raises(SourceError, match=r"the file beside 0001\.jpg holds no label: ."):
+    with pytest.raises(SourceError, match=rf"0001\.{suffix}, which is beside an image, holds no label: ."):
         Found(place, copies)
 
 
@@ -373,7 +356,7 @@ def test_usual_layouts_of_columns(layout: str, tmp_path: Path, copies: str):
     [
         (
             {"image": pa.array(THREE, IMAGE), "kind": ["a", "b", "c"]},
-            "name the column that holds the label in label_column",
+            r"name the column that holds the labels in label_column \(kind\)",
         ),
         (
             {"image": pa.array(THREE, IMAGE), "label": ["a", "b", "c"], "split": ["x", "y", "z"]},
@@ -440,7 +423,8 @@ def test_records_of_tenfold_with_pixels_are_refused(tmp_path: Path, copies: str)
 def test_a_changed_file_of_labels_is_read_again(tmp_path: Path, copies: str):
     place = FORMS["tfrecord with a file of labels"](tmp_path, IMAGES)
     assert Found(place, copies).classes == ("cats", "dogs")
-    (tmp_path / "label.labels.txt").write_text("kittens\ndogs\n")
+    (tmp_path / "label.labels.txt").write_text("kittens\ndogs\n\n")
+    assert Found(place, copies).classes == ("kittens", "dogs")
     assert Found(place, copies).labels["cats/a.jpg"] == ("kittens",)
     (tmp_path / "label.labels.txt").write_text("kittens\n")
     with pytest.raises(SourceError, match="a label is 1, but the label file has 1 lines"):

@@ -34,6 +34,18 @@ def test_records_of_a_table_are_no_images(tmp_path: Path):
         check(tmp_path / "a.tfrecord", tmp_path / "w", "images")
 
 
+def test_a_folder_of_parquet_files_without_images_is_no_source_of_images(tmp_path: Path):
+    (tmp_path / "data").mkdir()
+    columns = {"url": ["https://example.org/1.jpg"], "caption": ["a cat"]}
+    parquet.write_table(pa.table(columns), tmp_path / "data" / "train-00000-of-00001.parquet")
+    check(tmp_path / "data", tmp_path / "w", "table")
+    message = (
+        r"data' holds no images: set TABLE and LABEL .* If its rows are the paths of images, set SOURCE to one file"
+    )
+    with pytest.raises(SettingsError, match=message):
+        check(tmp_path / "data", tmp_path / "w", "images")
+
+
 def test_a_table_with_a_zip_or_parquet_file_is_no_source_of_images(tmp_path: Path):
     parquet.write_table(pa.table({"a": [1, 2], "label": [0, 1]}), tmp_path / "a.parquet")
     check(tmp_path / "a.parquet", tmp_path / "w", "table")

@@ -1,19 +1,20 @@
 """parquet: rows with the bytes of an image, as data sets of the Hugging Face Hub have them."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.sources import Classes, Skipped, SourceOptions
+from pipeline.kinds.images.hub_boxes import BoxesOfImage, are_corners, boxes_of
+from pipeline.kinds.images.hub_columns import IMAGES, HubColumns, is_bytes, is_image_struct, is_text, value
+from pipeline.sources import Box, Classes, Skipped, SourceOptions
 from pipeline.sources.cells import NAMES as COLUMNS
-from pipeline.sources.cells import choose_column, labels_of, text_of
+from pipeline.sources.cells import labels_of, text_of
 from pipeline.sources.container_formats import ContainedImage, ContainerFile
 from pipeline.sources.folder import begins_as_image
 from pipeline.sources.split_names import split_of_word
+from pipeline.system.wording import shortened
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
 BESIDE = ()
@@ -24,6 +25,8 @@ _PROBED_ROWS = 8
 """A column has images if one of its first rows begins as an image."""
 _BUFFER = 1 << 20
 """Arrow reads this many bytes of a column at once. Otherwise, it would hold a whole row group."""
+_BOX_ROWS = 1024
+_MAX_SHOWN = 60
 
 
 class _Columns(NamedTuple):
@@ -31,38 +34,37 @@ class _Columns(NamedTuple):
     is_struct: bool
     path: str
     label: str
+    boxes: str
     split: str
     group: str
+    classes: Sequence[str] | None
+    """The labels in the order of their ids, if the file names them."""
+    has_corners: bool
+    """Whether a box is two corners."""
 
     @property
     def names(self) -> list[str]:
-        """The columns that are read. Of a struct, its other fields are left out."""
+        """The columns that are read. Of a struct with an image, its other fields are left out."""
         parts = [f"{self.image}.{part}" for part in ("bytes", "path")] if self.is_struct else [self.image]
-        return [*parts, *filter(None, (self.path, self.label, self.split, self.group))]
+        return [*parts, *filter(None, (self.path, self.label, self.boxes, self.split, self.group))]
 
 
 def holds_images(file: IO[bytes]) -> bool:
     """Whether a column has the bytes of images. Its first rows are read if its type does not tell."""
     with _opened(file) as content:
-        return bool(image_column(content))
+        known = HubColumns(content.schema_arrow)
+        return bool(known.image_lists or _image_columns(content, known))
 
 
-def image_column(file: "ParquetFile") -> str:
-    """Return the column with the bytes of images; an empty text if there is none."""
-    schema = file.schema_arrow
-    # The Hub stores sound in such structs, too.
-    stated = _features(schema)
-    for field in schema:
-        if _is_struct(field.type) and _type_of(stated.get(field.name)) in ("", "Image"):
-            return str(field.name)
+def _image_columns(file: "ParquetFile", known: HubColumns) -> list[str]:
     # A list of images may have its paths as bytes.
-    of_bytes = [field.name for field in schema if _is_bytes(field.type)]
-    return next((name for name in of_bytes if _begins_with_images(file, name)), "")
+    return known.image_structs or [name for name in known.of_bytes if _begins_with_images(file, name)]
 
 
 def _begins_with_images(file: "ParquetFile", column: str) -> bool:
     batch = next(file.iter_batches(_PROBED_ROWS, columns=[column]), None)
-    return batch is not None and any(begins_as_image(value or b"") for value in batch.column(0).to_pylist())
+    rows = [] if batch is None else batch.to_pylist()
+    return any(begins_as_image(value(row, column) or b"") for row in rows)
 
 
 def _opened(file: Any) -> "ParquetFile":
@@ -74,77 +76,77 @@ def _opened(file: Any) -> "ParquetFile":
 def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage | Skipped | Classes]:
     """Yield the images in the order of the rows. Only a part of a row group is in memory."""
     with _opened(file.path) as content:
-        columns = _columns(content, file.place, options)
-        classes = _class_names(content.schema_arrow, columns.label)
-        if classes is not None:
-            yield Classes(tuple(classes), {})
+        known = HubColumns(content.schema_arrow)
+        columns = _columns(content, known, options)
+        if columns.classes is not None:
+            yield Classes(tuple(columns.classes), {})
+        names = list(dict.fromkeys(map(known.to_read, columns.names)))
         rows = 0
-        for batch in content.iter_batches(_rows_at_once(content.metadata), columns=columns.names):
+        for batch in content.iter_batches(_rows_at_once(content.metadata), columns=names):
             for row in batch.to_pylist():
-                yield _image(row, rows, columns, classes, options)
+                yield _image(row, rows, columns, options)
                 rows += 1
 
 
-def _is_struct(kind: "pa.DataType") -> bool:
-    import pyarrow as pa
-
-    if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
-        return False
-    return _is_bytes(kind.field("bytes").type)
-
-
-def _is_bytes(kind: "pa.DataType") -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
-def _columns(file: "ParquetFile", place: object, options: SourceOptions) -> _Columns:
-    schema = file.schema_arrow
-    image = options.path_column or image_column(file)
-    if image not in schema.names:
-        raise ValueError(
-            f"it has no column with the bytes of images: its columns are {', '.join(schema.names)}. Name the column in "
-            "path_column. If each row is an example itself, set TABLE and LABEL instead of SOURCE"
-        )
-    rest = [name for name in schema.names if name != image]
-    kind = schema.field(image).type
-    is_struct = _is_struct(kind)
-    if not is_struct and not _is_bytes(kind):
+def _columns(file: "ParquetFile", known: HubColumns, options: SourceOptions) -> _Columns:
+    image = _image_column(file, known, options.path_column)
+    kind = known.types[image]
+    is_struct = is_image_struct(kind)
+    if not is_struct and not is_bytes(kind):
         raise ValueError(
             f"path_column is {image!r}, which holds {kind} instead of the bytes of images: name another column, or none"
         )
-    path = "" if is_struct else next((name for name in COLUMNS["path"] if name in rest), "")
-    chosen = {
-        role: choose_column(role, rest, place, getattr(options, f"{role}_column"))
-        for role in ("label", "split", "group")
-    }
-    return _Columns(image, is_struct, path, **chosen)
+    paths = () if is_struct else COLUMNS["path"]
+    label = known.label(options.label_column)
+    boxes = known.boxes(label)
+    return _Columns(
+        image=image,
+        is_struct=is_struct,
+        path=next((name for name in paths if name in known.types and is_text(known.types[name])), ""),
+        label=label,
+        boxes=boxes,
+        split=_optional("split", known, options.split_column),
+        group=_optional("group", known, options.group_column),
+        classes=known.classes(label),
+        has_corners=bool(boxes) and _has_corners(file, known, boxes),
+    )
 
 
-def _class_names(schema: "pa.Schema", label: str) -> list[str] | None:
-    """Return the classes of a column in the order of their ids, if the metadata of the Hub's library names them."""
-    feature = _features(schema).get(label)
-    if isinstance(feature, list) and feature:  # Several labels, in older metadata.
-        feature = feature[0]
-    if isinstance(feature, dict) and isinstance(feature.get("feature"), dict):
-        feature = feature["feature"]
-    if not isinstance(feature, dict) or _type_of(feature) != "ClassLabel":
-        return None
-    return [str(name) for name in feature.get("names") or []] or None
+def _image_column(file: "ParquetFile", known: HubColumns, wanted: str) -> str:
+    if wanted in known.types:
+        return wanted
+    if wanted:
+        raise ValueError(f"path_column is {wanted!r}, but its columns are {', '.join(known.types)}: name one of these")
+    names = _image_columns(file, known)
+    if len(names) > 1 and not any(name in IMAGES for name in names):
+        raise ValueError(f"it has several columns of images: name one in path_column ({', '.join(names)})")
+    if names:
+        return next((name for name in IMAGES if name in names), names[0])
+    if known.image_lists:
+        raise ValueError(
+            f"a row of {known.image_lists[0]!r} holds a list of images: write the file with one image in each row"
+        )
+    raise ValueError(
+        f"it has no column with the bytes of images: its columns are {', '.join(known.types)}. Name the column in "
+        "path_column. If each row is an example itself, set TABLE and LABEL instead of SOURCE"
+    )
 
 
-def _features(schema: "pa.Schema") -> dict[str, Any]:
-    """Return the features that the metadata of the Hub's library describes, by column."""
-    try:
-        features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
-    except (KeyError, TypeError, ValueError):
-        return {}
-    return features if isinstance(features, dict) else {}
+def _optional(role: str, known: HubColumns, wanted: str) -> str:
+    if wanted and wanted not in known.types:
+        columns = ", ".join(known.types)
+        raise ValueError(f"{role}_column is {wanted!r}, but its columns are {columns}: name one of these, or none")
+    return wanted or next((name for name in COLUMNS[role] if name in known.types), "")
 
 
-def _type_of(feature: Any) -> str:
-    return str(feature.get("_type", "")) if isinstance(feature, dict) else ""
+def _has_corners(file: "ParquetFile", known: HubColumns, boxes: str) -> bool:
+    """Whether a box is two corners. This takes all boxes of the file."""
+    names = [boxes, *(name for name in ("width", "height") if name in known.types)]
+    batches = file.iter_batches(_BOX_ROWS, columns=list(map(known.to_read, names)))
+    rows = (row for batch in batches for row in batch.to_pylist())
+    return are_corners(
+        (BoxesOfImage(value(row, boxes) or (), row.get("width"), row.get("height")) for row in rows), boxes
+    )
 
 
 def _rows_at_once(metadata: Any) -> int:
@@ -152,17 +154,20 @@ def _rows_at_once(metadata: Any) -> int:
     return max(1, min(1024, BATCH_BYTES * int(metadata.num_rows) // max(1, size)))
 
 
-def _image(
-    row: dict[str, Any], number: int, columns: _Columns, classes: Sequence[str] | None, options: SourceOptions
-) -> ContainedImage | Skipped:
-    content, path = row[columns.image], row.get(columns.path)
+def _image(row: dict[str, Any], number: int, columns: _Columns, options: SourceOptions) -> ContainedImage | Skipped:
+    content, path = value(row, columns.image), value(row, columns.path)
     if columns.is_struct:
         fields = content or {}
         content, path = fields.get("bytes"), fields.get("path")
-    labels = _labels(row[columns.label], classes)
-    if content is None or not labels:
-        return Skipped(f"{number:08d}", "no image" if content is None else "no label")
-    stated = text_of(row.get(columns.split)).strip()
+    cell = value(row, columns.label)
+    if not columns.boxes:
+        _require_no_vector(cell)
+    labels = _labels(cell, columns.classes)
+    if content is None:
+        return Skipped(f"{number:08d}", "only the path of an image, without its bytes" if path else "no image")
+    if not labels:
+        return Skipped(f"{number:08d}", "no label")
+    stated = text_of(value(row, columns.split)).strip()
     split = split_of_word(stated) if stated else ""
     if split is None:
         raise ValueError(f"row {number + 1} has the split {stated!r}: it must be train, validation or test")
@@ -172,9 +177,26 @@ def _image(
         content=None if too_large else content,
         labels=labels,
         split=split,
-        group=text_of(row.get(columns.group)),
+        group=text_of(value(row, columns.group)),
         size=len(content),
+        boxes=_boxes(row, cell, columns),
     )
+
+
+def _boxes(row: dict[str, Any], cell: Any, columns: _Columns) -> Sequence[Box]:
+    if not columns.boxes:
+        return ()
+    labels = [next(iter(_labels(each, columns.classes)), "") for each in cell]
+    return boxes_of(value(row, columns.boxes) or (), labels, columns.has_corners)
+
+
+def _require_no_vector(cell: Any) -> None:
+    """Refuse a number for each class. Read as labels, all images of three classes would have the labels 0 and 1."""
+    if isinstance(cell, list) and len(set(map(text_of, cell))) < len(cell):
+        raise ValueError(
+            f"a label is {shortened(str(cell), _MAX_SHOWN)}, which has a value twice: a list must hold the labels of "
+            "the image, not a number for each class"
+        )
 
 
 def _labels(cell: Any, classes: Sequence[str] | None) -> tuple[str, ...]:

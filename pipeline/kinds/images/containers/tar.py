@@ -10,13 +10,27 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import IO, Any, Self
 
+from pipeline.kinds.images.archive import ArchivedFile, images_of_archive
 from pipeline.sources import Skipped, SourceOptions
 from pipeline.sources.compression import MAGIC_BYTES, compression_of
-from pipeline.sources.container_formats import ArchivedFile, ContainedImage, ContainerFile, images_of_archive
+from pipeline.sources.container_formats import ContainedImage, ContainerFile
 
 BESIDE = ()
 NAMES = re.compile(r".+\.(tar(\.(gz|bz2|xz|zst))?|tgz)")
-_UNPACK: Mapping[str, Callable[[IO[bytes]], Any]] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}
+
+
+def _open_zstd(file: IO[bytes]) -> Any:
+    import pyarrow as pa
+
+    return pa.CompressedInputStream(file, "zstd")
+
+
+_UNPACK: Mapping[str, Callable[[IO[bytes]], Any]] = {
+    "gzip": gzip.open,
+    "bz2": bz2.open,
+    "xz": lzma.open,
+    "zstd": _open_zstd,
+}
 """How a file is decompressed. Unlike `tarfile`, these functions find files that are cut off or damaged."""
 _CHUNK = 1 << 20
 _log = logging.getLogger(__name__)

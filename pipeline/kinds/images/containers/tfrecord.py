@@ -30,7 +30,8 @@ def holds_images(file: IO[bytes]) -> bool:
 def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage | Skipped | Classes]:
     """Yield the images in the order of the records, whose checksums are verified."""
     texts = filter(None, map(file.beside, BESIDE))
-    classes = next((text.decode().splitlines() for text in texts), None)
+    # An empty last line is no class.
+    classes = next((text.decode().rstrip().splitlines() for text in texts), None)
     if classes is not None:
         yield Classes(tuple(classes), {})
     with file.path.open("rb") as stored:

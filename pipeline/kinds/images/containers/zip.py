@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import IO
 
+from pipeline.kinds.images.archive import ArchivedFile, images_of_archive
 from pipeline.sources import Skipped, SourceOptions
-from pipeline.sources.container_formats import ArchivedFile, ContainedImage, ContainerFile, images_of_archive
+from pipeline.sources.container_formats import ContainedImage, ContainerFile
 
 BESIDE = ()
 NAMES = re.compile(r".+\.zip")

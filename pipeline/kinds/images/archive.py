@@ -1,0 +1,192 @@
+"""The images of an archive, such as a tar or zip file, and their labels: class folders, or files beside the images."""
+
+import json
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from pipeline.sources import Skipped, SourceOptions
+from pipeline.sources.cells import NAMES, labels_of
+from pipeline.sources.container_formats import ContainedImage
+from pipeline.sources.folder import NOT_BY_NAME, begins_as_image, why_no_image
+from pipeline.sources.suffixes import suffix_of
+
+_SUFFIXES = (".cls", ".json", ".txt")
+"""Suffixes of the files with the labels of an image, in WebDataset's form. The first one that names labels wins."""
+_MAX_LABEL_BYTES = 1_000_000
+"""A larger file beside an image does not hold its labels."""
+_MAX_TOGETHER = 16
+"""At most about this many files are in memory. Names such as `img.0001.jpg` may all have one name before the point."""
+_MAX_LABEL = 200
+"""A text with more characters is a caption."""
+_YOLO = re.compile(r"(\d+( +[-+.\de]+){4,}\s*)+")
+"""Rows of a class and a box, or the corners of an outline."""
+_OTHER_IMAGE = "another image of a sample, such as a mask"
+
+
+class ArchivedFile(NamedTuple):
+    """A file in an archive. `read` is called before the next file is asked for.
+
+    If `reason` is not empty, the file cannot be read.
+    """
+
+    name: str
+    size: int
+    offset: int | None
+    read: Callable[[], bytes]
+    reason: str = ""
+
+
+class _Member(NamedTuple):
+    name: str
+    content: bytes | None
+    reason: str
+    """Why it is no image; empty if it is one."""
+    file: ArchivedFile
+
+    @property
+    def is_label(self) -> bool:
+        """Whether the file may hold labels of the images of its sample."""
+        return bool(self.reason) and self.content is not None
+
+
+def images_of_archive(files: Iterable[ArchivedFile], options: SourceOptions) -> Iterator[ContainedImage | Skipped]:
+    """Yield the images of an archive with their labels, if these are in files of the same name beside them.
+
+    Such files must follow each other, as WebDataset demands it. Raises ValueError if they hold something else.
+    """
+    texts = _Texts()
+    for sample in _samples(_member(file, options) for file in files):
+        yield from _images_of_sample(sample, options.label_column, texts)
+    texts.require_labels()
+
+
+def _member(file: ArchivedFile, options: SourceOptions) -> _Member:
+    # "./cats/1.jpg" and "cats/1.jpg" are one name.
+    name = posixpath.normpath(file.name).lstrip("/")
+    reason = file.reason or why_no_image(name)
+    may_be_label = reason == NOT_BY_NAME and suffix_of(name) in _SUFFIXES
+    limit = _MAX_LABEL_BYTES if may_be_label else -1 if reason else options.max_file_bytes
+    content = file.read() if file.size <= limit else None
+    if not reason and not suffix_of(name) and content is not None and not begins_as_image(content):
+        return _Member(name, None, NOT_BY_NAME, file)
+    return _Member(name, content, reason, file)
+
+
+def _samples(members: Iterable[_Member]) -> Iterator[list[_Member]]:
+    """Yield the files of one sample together. Files of one name are never apart."""
+    sample: list[_Member] = []
+    for member in members:
+        if sample:
+            last = sample[-1].name
+            is_new = _sample_of(member.name) != _sample_of(last)
+            if is_new or (len(sample) >= _MAX_TOGETHER and _stem(member.name) != _stem(last)):
+                yield sample
+                sample = []
+        sample.append(member)
+    if sample:
+        yield sample
+
+
+def _sample_of(name: str) -> str:
+    """Return the name of a sample, which ends at the first point: `a.b/1.seg.png` belongs to `a.b/1`.
+
+    See `base_plus_ext` in https://github.com/webdataset/webdataset/blob/main/src/webdataset/tariterators.py
+    """
+    folder, slash, file = name.rpartition("/")
+    return folder + slash + file.partition(".")[0]
+
+
+def _stem(name: str) -> str:
+    return posixpath.splitext(name)[0]
+
+
+def _images_of_sample(sample: list[_Member], label_column: str, texts: "_Texts") -> Iterator[ContainedImage | Skipped]:
+    images = {_stem(each.name) for each in sample if not each.reason}
+    beside = {each.name: each.content or b"" for each in sample if each.is_label}
+    for each in sample:
+        if each.reason:
+            if not (each.is_label and images):
+                yield Skipped(each.name, each.reason)
+            continue
+        labels = _labels_beside(_stem(each.name), beside, label_column, texts)
+        of_sample = labels or _labels_beside(_sample_of(each.name), beside, label_column, texts)
+        if of_sample and not labels and _sample_of(each.name) in images:
+            yield Skipped(each.name, _OTHER_IMAGE)
+        else:
+            yield ContainedImage(each.name, each.content, each.file.offset, of_sample, size=each.file.size)
+
+
+def _labels_beside(stem: str, beside: dict[str, bytes], label_column: str, texts: "_Texts") -> tuple[str, ...]:
+    """Return the labels in the files of a name. `label_column` names the field in JSON files, or a suffix."""
+    if not beside:
+        return ()
+    is_suffix = f".{label_column}" in _SUFFIXES
+    for suffix in _SUFFIXES if not label_column else [f".{label_column}" if is_suffix else ".json"]:
+        if (name := stem + suffix) not in beside:
+            continue
+        try:
+            cell = _cell(beside[name], suffix, "" if is_suffix else label_column)
+        except ValueError as error:  # JSON, or text in UTF-8.
+            raise ValueError(f"{name}, which is beside an image, holds no label: {error}") from error
+        if labels := labels_of(cell):
+            if suffix == ".txt" and not is_suffix:
+                texts.add(name, cell)
+            return labels
+    return ()
+
+
+def _cell(content: bytes, suffix: str, label_column: str) -> Any:
+    """Return the labels of a file as the cell of a list."""
+    if suffix != ".json":
+        return content.decode("utf-8")
+    fields = json.loads(content)
+    if not isinstance(fields, dict):
+        return fields
+    names = [label_column] if label_column else NAMES["label"]
+    return next((fields[name] for name in names if name in fields), None)
+
+
+class _Texts:
+    """Finds out that the .txt files beside the images are captions or boxes. As labels, each would be a class."""
+
+    _COUNTED = 10_000
+    """The first files decide."""
+    _FEW = 20
+    """The texts of fewer images may all be different classes if they are short."""
+    _WORDS = 4
+    """The names of classes have fewer words than this, on average."""
+
+    def __init__(self) -> None:
+        self._count = self._words = 0
+        self._different: set[int] = set()
+
+    def add(self, name: str, text: str) -> None:
+        """Add the text of an image. Raises ValueError if it is no label."""
+        if _YOLO.fullmatch(text):
+            raise ValueError(
+                f"{name} holds boxes as of YOLO, not a label: write a list of the images with the columns "
+                "xmin, ymin, xmax and ymax in pixels, or pack the images in class folders without such files"
+            )
+        if len(text) > _MAX_LABEL:
+            raise ValueError(f"{name} has {len(text)} characters, {self._no_labels()}")
+        if self._count < self._COUNTED:
+            self._count += 1
+            self._words += len(text.split())
+            self._different.add(hash(text))
+
+    def require_labels(self) -> None:
+        """Raise ValueError if nearly each image has another text."""
+        are_few = self._count < self._FEW and self._words <= self._WORDS * self._count
+        if not are_few and len(self._different) > 0.9 * self._count:
+            raise ValueError(
+                f"{len(self._different)} of {self._count} .txt files beside its images differ, {self._no_labels()}"
+            )
+
+    @staticmethod
+    def _no_labels() -> str:
+        return (
+            "as captions do: name the field of the .json files that holds the labels in label_column, pack the images "
+            "in class folders without .txt files, or set label_column to txt if these texts are labels"
+        )

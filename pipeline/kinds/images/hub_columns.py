@@ -1,0 +1,180 @@
+"""Which columns of a Parquet file of the Hugging Face Hub hold the images and their labels.
+
+A field of a struct, or of a list of structs, counts as a column, too: `objects.category`.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pipeline.sources.cells import NAMES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+IMAGES = ("image", "img", "jpg", "jpeg", "png", "webp", "pixel_values")
+"""The usual names of a column of images. The first one is read if a file has several columns of images."""
+
+BOXES = ("bbox", "bboxes", "boxes")
+"""The usual names of a column of boxes, beside the column with a label for each of them."""
+
+
+class HubColumns:
+    """The columns of a file by their names, with what the Hub's library stores about them."""
+
+    def __init__(self, schema: "pa.Schema") -> None:
+        self.types: dict[str, pa.DataType] = {}
+        self._features = _features(schema)
+        self._in_lists: set[str] = set()
+        for field in schema:
+            self._add(field.name, field.type)
+
+    def _add(self, name: str, kind: "pa.DataType") -> None:
+        import pyarrow as pa
+
+        of_list = element_of(kind)
+        inner = of_list or kind
+        if not pa.types.is_struct(inner) or is_image_struct(inner):
+            self.types[name] = kind
+            return
+        self._in_lists |= {f"{name}.{field.name}" for field in inner if of_list}
+        for field in inner:
+            self._add(f"{name}.{field.name}", pa.list_(field.type) if of_list else field.type)
+
+    def to_read(self, name: str) -> str:
+        """Return the name by which Arrow reads a column. Of a list of structs, it reads all fields."""
+        return name.partition(".")[0] if name in self._in_lists else name
+
+    @property
+    def image_structs(self) -> list[str]:
+        """The columns of images in the form of the Hub, which stores sound in such structs, too."""
+        return [
+            name
+            for name, kind in self.types.items()
+            if is_image_struct(kind) and self._feature(name).get("_type", "Image") == "Image"
+        ]
+
+    @property
+    def image_lists(self) -> list[str]:
+        """The columns with several images in a row."""
+        return [name for name, kind in self.types.items() if is_image_struct(element_of(kind))]
+
+    @property
+    def of_bytes(self) -> list[str]:
+        """The binary columns."""
+        return [name for name, kind in self.types.items() if is_bytes(kind)]
+
+    def classes(self, name: str) -> list[str] | None:
+        """Return the classes of a column in the order of their ids, if the Hub's library stored them."""
+        feature = self._feature(name)
+        if feature.get("_type") != "ClassLabel":
+            return None
+        return [str(each) for each in feature.get("names") or []] or None
+
+    def label(self, wanted: str) -> str:
+        """Return the column of the labels. `wanted` is the one that the user names, or empty.
+
+        Raises ValueError if it is unknown, with what to set.
+        """
+        possible = [name for name, kind in self.types.items() if _may_be_label(kind)]
+        if wanted in possible:
+            return wanted
+        if wanted:
+            holds = f"holds {self.types[wanted]} instead of labels" if wanted in self.types else "does not exist"
+            raise ValueError(f"label_column is {wanted!r}, which {holds}: {_choice(possible)}")
+        if usual := next((name for name in NAMES["label"] if name in possible), ""):
+            return usual
+        with_classes = [name for name in possible if self.classes(name)]
+        if len(with_classes) == 1:
+            return with_classes[0]
+        raise ValueError(f"it has no column {' or '.join(NAMES['label'])}: {_choice(with_classes or possible)}")
+
+    def boxes(self, label: str) -> str:
+        """Return the column of the boxes, in the struct that has one label for each of them; empty if there is none."""
+        names = [f"{label.rpartition('.')[0]}.{name}" for name in BOXES] if "." in label else []
+        return next((name for name in names if name in self.types), "")
+
+    def _feature(self, name: str) -> Mapping[str, Any]:
+        if name in self._features:
+            return _element(self._features[name])
+        first, *parts = name.split(".")
+        feature = _element(self._features.get(first))
+        for part in parts:
+            feature = _element(feature.get(part))
+        return feature
+
+
+def value(row: Mapping[str, Any], name: str) -> Any:
+    """Return the value of a column in a row; None if the row has none."""
+    if name in row:
+        return row[name]
+    first, *parts = name.split(".")
+    cell = row.get(first)
+    for part in parts:
+        cell = [(each or {}).get(part) for each in cell] if isinstance(cell, list) else (cell or {}).get(part)
+    return cell
+
+
+def element_of(kind: "pa.DataType") -> "pa.DataType | None":
+    """Return the type of the elements of a list; None for any other type."""
+    import pyarrow as pa
+
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return kind.value_type if is_list else None
+
+
+def is_image_struct(kind: "pa.DataType | None") -> bool:
+    """Whether a type is a struct with `bytes` in it."""
+    import pyarrow as pa
+
+    if kind is None or not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
+        return False
+    return is_bytes(kind.field("bytes").type)
+
+
+def is_bytes(kind: "pa.DataType") -> bool:
+    """Whether a type is binary."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def is_text(kind: "pa.DataType") -> bool:
+    """Whether a type is text."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _may_be_label(kind: "pa.DataType") -> bool:
+    import pyarrow as pa
+
+    of = pa.types
+    kind = element_of(kind) or kind
+    kind = kind.value_type if of.is_dictionary(kind) else kind
+    return is_text(kind) or of.is_integer(kind) or of.is_floating(kind) or of.is_boolean(kind)
+
+
+def _choice(names: list[str]) -> str:
+    if not names:
+        return "write it with a column of labels, because no other column can hold them"
+    return f"name the column that holds the labels in label_column ({', '.join(names)})"
+
+
+def _features(schema: "pa.Schema") -> Mapping[str, Any]:
+    try:
+        features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
+    except (KeyError, TypeError, ValueError):
+        return {}
+    return features if isinstance(features, dict) else {}
+
+
+def _element(feature: Any) -> Mapping[str, Any]:
+    """Return what a feature says about a single value. Lists have a `feature`; in older metadata, they are lists."""
+    while True:
+        if isinstance(feature, list) and feature:
+            feature = feature[0]
+        elif isinstance(feature, dict) and "_type" in feature and isinstance(feature.get("feature"), (dict, list)):
+            feature = feature["feature"]
+        else:
+            return feature if isinstance(feature, dict) else {}

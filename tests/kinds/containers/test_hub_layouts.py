@@ -1,0 +1,274 @@
+"""Parquet files in the usual layouts of the Hugging Face Hub: they are read, or one sentence names what to set."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from pipeline.errors import SourceError
+from pipeline.sources import Box
+from tests.conftest import jpeg
+from tests.kinds.containers.examples import Found
+
+IMAGE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+ROWS = [{"bytes": jpeg(number), "path": None} for number in range(3)]
+PICTURES = pa.array(ROWS, IMAGE)
+AN_IMAGE = {"_type": "Image"}
+
+
+PATH = "data/validation-00000-of-00001-a09b74b3ef9c3b56.parquet"
+
+
+class Layout(NamedTuple):
+    columns: Mapping[str, Any]
+    features: Mapping[str, Any] = {}
+    """What the metadata of the Hub's library says about the columns; nothing, if the file was written without it."""
+    labels: tuple[tuple[str, ...], ...] = (("a",), ("b",), ("c",))
+    classes: tuple[str, ...] | None = ("a", "b", "c")
+    settings: Mapping[str, str] = {}
+    keys: tuple[str, ...] = ()
+    boxes: tuple[tuple[Box, ...], ...] = ((), (), ())
+
+
+def classes(*names: str) -> dict[str, Any]:
+    return {"names": list(names), "_type": "ClassLabel"}
+
+
+def several(feature: Any, kind: str = "List") -> dict[str, Any]:
+    return {"feature": feature, "_type": kind}
+
+
+ABC = classes("a", "b", "c")
+NUMBER = {"dtype": "float32", "_type": "Value"}
+OF_OBJECTS = {"id": several(NUMBER), "bbox": several(several(NUMBER)), "category": several(ABC)}
+# Only x, y, width and height are possible: of the first box, 20 is less than 30.
+SIZES = [[[30.0, 40.0, 20.0, 10.0], [1.0, 1.0, 5.0, 5.0]], [[0.0, 0.0, 9.0, 9.0]], []]
+# Only two corners are possible: as a width, 60 would end outside of the 64 pixels.
+CORNERS = [[[30.0, 40.0, 60.0, 50.0], [1.0, 1.0, 5.0, 5.0]], [[2.0, 2.0, 9.0, 9.0]], []]
+CATEGORIES = [[1, 0], [2], []]
+FOUND_BOXES = (
+    (Box(30, 40, 50, 50, "b"), Box(1, 1, 6, 6, "a")),
+    (Box(0, 0, 9, 9, "c"),),
+)
+PIXELS = {"width": [64] * 3, "height": [64] * 3}
+
+
+def objects(boxes: list[Any], categories: list[Any] = CATEGORIES) -> list[Any]:
+    return [{"id": each, "bbox": box, "category": each} for box, each in zip(boxes, categories, strict=True)]
+
+
+LAYOUTS = {
+    "image, label (mnist)": Layout({"image": PICTURES, "label": [0, 1, 2]}, {"image": AN_IMAGE, "label": ABC}),
+    "img, label (cifar10)": Layout({"img": PICTURES, "label": [0, 1, 2]}, {"img": AN_IMAGE, "label": ABC}),
+    "fine_label, coarse_label (cifar100)": Layout(
+        {"img": PICTURES, "fine_label": [0, 1, 2], "coarse_label": [0, 0, 1]},
+        {"img": AN_IMAGE, "fine_label": ABC, "coarse_label": classes("x", "y")},
+        settings={"label_column": "coarse_label"},
+        labels=(("x",), ("x",), ("y",)),
+        classes=("x", "y"),
+    ),
+    "image_file_path, image, labels (beans)": Layout(
+        {"image_file_path": ["/home/x/1.jpg"] * 3, "image": PICTURES, "labels": [0, 1, 2]},
+        {"image": AN_IMAGE, "labels": ABC},
+    ),
+    "the only column with classes (ade20k)": Layout(
+        {"annotation": PICTURES, "image": pa.array(ROWS[::-1], IMAGE), "scene_category": [0, 1, 2], "id": [7, 8, 9]},
+        {"annotation": AN_IMAGE, "image": AN_IMAGE, "scene_category": ABC},
+    ),
+    "boxes as x, y, width, height (cppe-5)": Layout(
+        {"image_id": [7, 8, 9], "image": PICTURES, **PIXELS, "objects": objects(SIZES)},
+        {"image": AN_IMAGE, "objects": several(OF_OBJECTS, "Sequence")},
+        labels=(("b", "a"), ("c",)),
+        boxes=FOUND_BOXES,
+    ),
+    "boxes as a struct of lists, as the library writes them since version 4": Layout(
+        {"image": PICTURES, "objects": objects(SIZES)},
+        {"image": AN_IMAGE, "objects": OF_OBJECTS},
+        labels=(("b", "a"), ("c",)),
+        boxes=FOUND_BOXES,
+    ),
+    "boxes as a list of structs": Layout(
+        {
+            "image": PICTURES,
+            "objects": [
+                [{"bbox": box, "category": name} for box, name in zip(of, names, strict=True)]
+                for of, names in zip(SIZES, [["b", "a"], ["c"], []], strict=True)
+            ],
+        },
+        settings={"label_column": "objects.category"},
+        labels=(("b", "a"), ("c",)),
+        classes=None,
+        boxes=FOUND_BOXES,
+    ),
+    "boxes as two corners (detection-datasets/coco)": Layout(
+        {"image": PICTURES, **PIXELS, "objects": objects(CORNERS)},
+        {"image": AN_IMAGE, "objects": OF_OBJECTS},
+        labels=(("b", "a"), ("c",)),
+        boxes=((Box(30, 40, 60, 50, "b"), Box(1, 1, 5, 5, "a")), (Box(2, 2, 9, 9, "c"),)),
+    ),
+    "no box in any image": Layout(
+        {"image": PICTURES, "objects": objects([[], [], []], [[], [], []]), "label": [0, 1, 2]},
+        {"label": ABC, "objects": OF_OBJECTS},
+    ),
+    "file_name, label (imagefolder)": Layout(
+        {
+            "image": [each["bytes"] for each in ROWS],
+            "file_name": ["1.jpg", "x/2.jpg", "3.jpg"],
+            "label": ["a", "b", "a"],
+        },
+        labels=(("a",), ("a",), ("b",)),
+        classes=None,
+        keys=("1.jpg", "3.jpg", "x/2.jpg"),
+    ),
+    "image_path, image_bytes": Layout(
+        {
+            "image_path": ["c.jpg", "b.jpg", "a.jpg"],
+            "image_bytes": [each["bytes"] for each in ROWS],
+            "label": list("abc"),
+        },
+        labels=(("c",), ("b",), ("a",)),
+        classes=None,
+        keys=("a.jpg", "b.jpg", "c.jpg"),
+    ),
+    "jpg, cls (webdataset)": Layout(
+        {"jpg": PICTURES, "cls": [0, 1, 2], "__key__": ["x", "y", "z"], "__url__": ["1.tar"] * 3},
+        {"jpg": AN_IMAGE},
+        labels=(("0",), ("1",), ("2",)),
+        classes=None,
+    ),
+    "jpg, json (webdataset)": Layout(
+        {"jpg": PICTURES, "json": [{"kind": name, "width": 3} for name in "abc"], "__key__": ["x", "y", "z"]},
+        {"jpg": AN_IMAGE},
+        settings={"label_column": "json.kind"},
+        classes=None,
+    ),
+    "several labels": Layout(
+        {"image": PICTURES, "labels": [[0, 1], [], [2]]},
+        {"image": AN_IMAGE, "labels": several(ABC)},
+        labels=(("a", "b"), ("c",)),
+    ),
+    "several labels, as older versions of the library wrote them": Layout(
+        {"image": PICTURES, "labels": [[0, 1], [], [2]]},
+        {"image": AN_IMAGE, "labels": several(ABC, "Sequence")},
+        labels=(("a", "b"), ("c",)),
+    ),
+    "left, right": Layout(
+        {"left": PICTURES, "right": PICTURES, "label": ["a", "b", "c"]},
+        {"left": AN_IMAGE, "right": AN_IMAGE},
+        settings={"path_column": "right"},
+        classes=None,
+    ),
+    "an image that is missing": Layout(
+        {"image": pa.array([ROWS[0], None, ROWS[2]], IMAGE), "label": [0, 1, 2]},
+        {"image": AN_IMAGE, "label": ABC},
+        labels=(("a",), ("c",)),
+        keys=tuple(f"{PATH}/{number:08d}.jpg" for number in (0, 2)),
+    ),
+    "labels as a dictionary": Layout(
+        {"image": PICTURES, "label": pa.array(["a", "b", "c"]).dictionary_encode()}, classes=None
+    ),
+}
+
+
+def write(folder: Path, columns: Mapping[str, Any], features: Mapping[str, Any]) -> Path:
+    """Write the file of a data set as the Hub names it."""
+    table = pa.table(dict(columns))
+    if features:
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    path = folder / PATH
+    path.parent.mkdir()
+    parquet.write_table(table, path)
+    return folder
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_usual_layout_is_read(name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory):
+    layout = LAYOUTS[name]
+    source = write(tmp_path, layout.columns, layout.features)
+    found = Found(source, str(tmp_path_factory.mktemp("copies")), **layout.settings)
+    assert tuple(found.labels.values()) == layout.labels
+    assert found.classes == layout.classes
+    assert set(found.splits.values()) == {"validation"}
+    assert tuple(each.boxes for each in found.images.values()) == layout.boxes[: len(layout.labels)]
+    assert len(found.images) + len(found.skipped) == 3
+    if layout.keys:
+        assert tuple(found.images) == layout.keys
+
+
+SENTENCES: dict[str, tuple[Layout, str]] = {
+    "two columns of classes (cifar100)": (
+        LAYOUTS["fine_label, coarse_label (cifar100)"]._replace(settings={}),
+        r"name the column that holds the labels in label_column \(fine_label, coarse_label\)",
+    ),
+    "captions": (
+        Layout({"image": PICTURES, "text": ["a cat", "a dog", "fog"]}, {"image": AN_IMAGE}),
+        r"it has no column label or .*: name the column that holds the labels in label_column \(text\)",
+    ),
+    "only images": (Layout({"image": PICTURES}, {"image": AN_IMAGE}), "write it with a column of labels"),
+    "masks in the column of labels": (
+        Layout({"pixel_values": PICTURES, "label": PICTURES}, {"pixel_values": AN_IMAGE, "label": AN_IMAGE}),
+        "write it with a column of labels, because no other column can hold them",
+    ),
+    "masks, named as labels": (
+        Layout({"image": PICTURES, "mask": PICTURES, "kind": [1, 2, 3]}, settings={"label_column": "mask"}),
+        r"label_column is 'mask', which holds struct<.*> instead of labels: name .* in label_column \(kind\)",
+    ),
+    "a column of labels that does not exist": (
+        Layout({"image": PICTURES, "kind": [1, 2, 3]}, settings={"label_column": "kinds"}),
+        r"label_column is 'kinds', which does not exist: name .* in label_column \(kind\)",
+    ),
+    "fields of JSON": (
+        LAYOUTS["jpg, json (webdataset)"]._replace(settings={}),
+        r"name the column that holds the labels in label_column \(json\.kind, json\.width, __key__\)",
+    ),
+    "several images in a row": (
+        Layout({"images": pa.array([ROWS, ROWS[:1], []], pa.list_(IMAGE)), "label": [0, 1, 2]}),
+        "a row of 'images' holds a list of images: write the file with one image in each row",
+    ),
+    "two columns of images": (
+        LAYOUTS["left, right"]._replace(settings={}),
+        r"it has several columns of images: name one in path_column \(left, right\)",
+    ),
+    "a column of images that does not exist": (
+        Layout({"image": PICTURES, "label": [1, 2, 3]}, settings={"path_column": "img"}),
+        "path_column is 'img', but its columns are image, label: name one of these",
+    ),
+    "a column of splits that does not exist": (
+        Layout({"image": PICTURES, "label": [1, 2, 3]}, settings={"split_column": "fold"}),
+        "split_column is 'fold', but its columns are image, label: name one of these, or none",
+    ),
+    "a number for each class": (
+        Layout({"image": PICTURES, "labels": [[0, 1, 0], [1, 0, 0], [0, 0, 1]]}),
+        r"a label is \[0, 1, 0\], which has a value twice: a list must hold the labels of the image",
+    ),
+    "boxes of both kinds": (
+        Layout(
+            {"image": PICTURES, "objects": objects([[[1, 2, 3, 4], [5, 6, 7, 8]], [[1, 1, 2, 2]], []])},
+            {"objects": OF_OBJECTS},
+        ),
+        r"boxes in 'objects\.bbox' can be either two corners or a corner, width and height: write .* list .* xmin",
+    ),
+    "boxes of no kind": (
+        Layout(
+            {"image": PICTURES, "objects": objects([SIZES[0], CORNERS[1], []]), "width": [9] * 3},
+            {"objects": OF_OBJECTS},
+        ),
+        r"boxes in 'objects\.bbox' can be neither two corners nor",
+    ),
+    "boxes without labels": (
+        Layout({"image": PICTURES, "objects": objects(SIZES, [[1], [2], []])}, {"objects": OF_OBJECTS}),
+        "an image has 2 boxes and 1 labels of boxes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_one_sentence_names_what_to_set(name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory):
+    layout, message = SENTENCES[name]
+    source = write(tmp_path, layout.columns, layout.features)
+    with pytest.raises(SourceError, match=message):
+        Found(source, str(tmp_path_factory.mktemp("copies")), kind="auto", **layout.settings)

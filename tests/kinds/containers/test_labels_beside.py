@@ -1,0 +1,142 @@
+"""Files beside the images of an archive: which of them are labels, and of which images."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pipeline.errors import SourceError
+from tests.conftest import jpeg
+from tests.kinds.containers.examples import Found, drawn, write_tar, write_zip
+
+
+@pytest.fixture
+def copies(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("copies"))
+
+
+@pytest.mark.parametrize("order", [sorted, lambda names: sorted(names, reverse=True)], ids=["up", "down"])
+def test_a_sample_ends_at_the_first_point_after_the_last_slash(
+    order: Callable[[list[str]], list[str]], tmp_path: Path, copies: str
+):
+    files = {}
+    for number, label in enumerate(("cat", "dog")):
+        stem = f"a.b/00012{number}"
+        files |= {f"{stem}.jpg": jpeg(number), f"{stem}.seg.png": jpeg(9), f"{stem}.cls": label.encode()}
+    # Between the image and its label, another image of the sample follows in both orders.
+    files |= {"a.b/7.cls": b"eel", "a.b/7.depth.png": jpeg(8), "a.b/7.jpg": jpeg(7)}
+    found = Found(write_tar(tmp_path / "a.tar", {name: files[name] for name in order(list(files))}), copies)
+    assert found.labels == {"a.b/000120.jpg": ("cat",), "a.b/000121.jpg": ("dog",), "a.b/7.jpg": ("eel",)}
+    other = "another image of a sample, such as a mask"
+    names = ["a.b/000120.seg.png", "a.b/000121.seg.png", "a.b/7.depth.png"]
+    assert found.skipped == {f"a.tar/{name}": other for name in names}
+
+
+def test_names_with_a_point_have_labels_of_their_own(tmp_path: Path, copies: str):
+    files = {}
+    for number in range(40):
+        files |= {
+            f"img.{number:04d}.jpg": jpeg(number),
+            f"img.{number:04d}.txt": b"even" if number % 2 == 0 else b"odd",
+        }
+    found = Found(write_tar(tmp_path / "a.tar", files), copies)
+    assert [found.labels[f"img.{number:04d}.jpg"][0] for number in range(4)] == ["even", "odd", "even", "odd"]
+    assert len(found.labels) == 40
+
+
+def test_the_views_of_a_sample_share_its_label(tmp_path: Path, copies: str):
+    files = {"1.left.jpg": jpeg(1), "1.right.jpg": jpeg(2), "1.cls": b"cat", "2.left.jpg": jpeg(3), "2.cls": b"dog"}
+    found = Found(write_tar(tmp_path / "a.tar", files), copies)
+    assert found.labels == {"1.left.jpg": ("cat",), "1.right.jpg": ("cat",), "2.left.jpg": ("dog",)}
+
+
+def test_images_of_one_name_without_labels_beside_them_keep_their_folder(tmp_path: Path, copies: str):
+    files = {"cats/1.jpg": jpeg(1), "cats/1.small.jpg": jpeg(2), "dogs/1.jpg": jpeg(3)}
+    found = Found(write_zip(tmp_path / "a.zip", files), copies)
+    assert found.labels == {"cats/1.jpg": ("cats",), "cats/1.small.jpg": ("cats",), "dogs/1.jpg": ("dogs",)}
+
+
+def texts(count: int, text: Callable[[int], str]) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    for number in range(count):
+        files |= {f"{number:04d}.jpg": jpeg(number % 9), f"{number:04d}.txt": text(number).encode()}
+    return files
+
+
+CAPTIONS: dict[str, tuple[dict[str, bytes], str]] = {
+    "a few captions": (
+        texts(3, lambda number: f"a photo of cat number {number} on a mat"),
+        r"a\.tar .*: 3 of 3 \.txt files beside its images differ, as captions do: name the field of the \.json files",
+    ),
+    "many short texts": (
+        texts(40, lambda number: f"word{number}"),
+        r"40 of 40 \.txt files .* or set label_column to txt",
+    ),
+    "a long text": (texts(1, lambda number: "a cat " * 50), r"0000\.txt has 300 characters, as captions do"),
+    "boxes": (
+        texts(2, lambda number: f"{number} 0.5 0.5 0.25 0.125\n17 0.1 0.2 1e-3 0.1\n"),
+        r"0000\.txt holds boxes as of YOLO, not a label: write a list .* xmin, ymin, xmax and ymax in pixels",
+    ),
+    "outlines": (texts(2, lambda number: f"{number} 0.5 0.5 0.25 0.125 0.3 0.9"), "holds boxes as of YOLO"),
+}
+
+
+@pytest.mark.parametrize("name", CAPTIONS)
+def test_a_text_that_is_no_label_is_refused(name: str, tmp_path: Path, copies: str):
+    files, message = CAPTIONS[name]
+    with pytest.raises(SourceError, match=message):
+        Found(write_tar(tmp_path / "a.tar", files), copies)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        texts(40, lambda number: f"great white shark, Carcharodon carcharias {number % 4}"),
+        texts(6, lambda number: f"class {number}"),
+        texts(30, lambda number: str(number % 10)),
+    ],
+    ids=["long names", "few images", "numbers"],
+)
+def test_the_names_of_classes_are_labels(files: dict[str, bytes], tmp_path: Path, copies: str):
+    found = Found(write_tar(tmp_path / "a.tar", files), copies)
+    assert {key: label for key, [label] in found.labels.items()} == {
+        name: files[name.replace(".jpg", ".txt")].decode() for name in files if name.endswith(".jpg")
+    }
+
+
+def test_captions_are_labels_if_a_setting_says_so(tmp_path: Path, copies: str):
+    files = texts(3, lambda number: f"a photo of cat number {number} on a mat")
+    found = Found(write_tar(tmp_path / "a.tar", files), copies, label_column="txt")
+    assert found.labels["0001.jpg"] == ("a photo of cat number 1 on a mat",)
+
+
+def test_a_field_of_json_comes_before_captions_and_classes(tmp_path: Path, copies: str):
+    files = texts(3, lambda number: f"a photo of cat number {number} on a mat")
+    files = dict(
+        sorted((files | {f"{number:04d}.json": b'{"kind": "cat", "label": 7}' for number in range(3)}).items())
+    )
+    found = Found(write_tar(tmp_path / "a.tar", files), copies, label_column="kind")
+    assert set(found.labels.values()) == {("cat",)}
+
+
+def write_zst(path: Path, files: dict[str, bytes]) -> Path:
+    content = write_tar(path.with_suffix(""), files).read_bytes()
+    path.with_suffix("").unlink()
+    path.write_bytes(pa.compress(content, "zstd", asbytes=True))
+    return path
+
+
+def test_a_tar_file_compressed_by_zstd_is_read(tmp_path: Path, copies: str):
+    found = Found(write_zst(tmp_path / "a.tar.zst", drawn()), copies)
+    assert found.labels == {key: (key.split("/")[0],) for key in drawn()}
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:-20], lambda content: content[: len(content) // 2]])
+def test_a_tar_file_compressed_by_zstd_that_is_cut_off_is_refused(
+    damage: Callable[[bytes], bytes], tmp_path: Path, copies: str
+):
+    path = write_zst(tmp_path / "a.tar.zst", drawn())
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(SourceError, match=r"a\.tar\.zst cannot be read as a tar file of images: ."):
+        Found(path, copies)
