@@ -5,7 +5,7 @@ This module is light to import, like all modules of a shard task. Only the kind 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast, runtime_checkable
 
 from pipeline.config.example_kinds import data_of
 from pipeline.dataset.manifest import Dataset
@@ -71,6 +71,17 @@ class Lister(Protocol):
 
     def describe(self, content: Any) -> str:
         """Return the start of a range in words. The result is empty for the first range."""
+
+
+@runtime_checkable
+class ReadingLister(Lister, Protocol):
+    """A lister of sources that must be read before they are divided. Several tasks can read a part each."""
+
+    def unread(self, most: int) -> list[Any]:
+        """Return the parts that are not read yet, as JSON, about `most` or fewer. `divide` reads what no task has."""
+
+    def read(self, part: Any) -> int:
+        """Read one part, and return how many files it has."""
 
 
 ListerClass = Callable[["Settings"], Lister]

@@ -18,7 +18,7 @@ from pipeline.config.workspace import RANGES, place_hash, require_allowed_folder
 from pipeline.engines import engine_named
 from pipeline.engines.task import Task
 from pipeline.errors import FileSystemError, require_format
-from pipeline.plan.example_kind import Lister, kind_named
+from pipeline.plan.example_kind import Lister, ReadingLister, kind_named
 from pipeline.plan.options import split_rule
 from pipeline.plan.sort import sorted_part
 from pipeline.snapshot.listing import Listing, load_listing, save_listing
@@ -63,6 +63,7 @@ def divide(settings: Settings) -> list[str]:
     """Write a file for each range of a large source, and return their paths. The list is empty for a small source.
 
     Variables in the environment set the size of a range: TENFOLD_RANGE_IMAGES, and TENFOLD_RANGE_MEGABYTES of a table.
+    Containers of images are read first, with the engine of the settings.
 
     Raises:
         SettingsError: If the settings or a variable are wrong.
@@ -72,12 +73,37 @@ def divide(settings: Settings) -> list[str]:
     require_allowed_folders(settings)
     started_ns = time.time_ns()
     folder = snapshots_folder(settings) / RANGES / f"{started_ns}-{place_hash(settings.source_uri)}"
-    ranges = _lister(settings).divide(folder, MAX_RANGES)
-    if len(ranges) < 2:
-        return []
-    paths = [folder / f"{number:04d}.json" for number in range(1, len(ranges) + 1)]
-    for number, (path, content) in enumerate(zip(paths, ranges, strict=True), 1):
-        range_file = RangeFile(settings.model_dump(), content, number, len(ranges), started_ns)
+    lister = _lister(settings)
+    _read_with_engine(settings, lister, folder, started_ns)
+    ranges = lister.divide(folder, MAX_RANGES)
+    return _write_range_files(settings, ranges, folder, started_ns) if len(ranges) > 1 else []
+
+
+def _read_with_engine(settings: Settings, lister: Lister, folder: Place, started_ns: int) -> None:
+    """Read what must be read before the source is divided, in several tasks of the engine. `divide` reads one part."""
+    parts = lister.unread(MAX_RANGES) if isinstance(lister, ReadingLister) else []
+    if len(parts) < 2:
+        return
+    paths = _write_range_files(settings, parts, folder / "parts", started_ns)
+    with progress("containers", 0, "files") as advance:
+        engine_named(settings.engine)(Task(read_part_file, allowlists(), lister.memory), paths, advance)
+
+
+def read_part_file(path: str) -> int:
+    """Read a part of the source before it is divided, and return how many files it has.
+
+    Raises what `list_range_file` does.
+    """
+    part = load_range_file(path)
+    lister = _lister(_settings_of(part))
+    assert isinstance(lister, ReadingLister)
+    return lister.read(part.content)
+
+
+def _write_range_files(settings: Settings, contents: Sequence[Any], folder: Place, started_ns: int) -> list[str]:
+    paths = [folder / f"{number:04d}.json" for number in range(1, len(contents) + 1)]
+    for number, (path, content) in enumerate(zip(paths, contents, strict=True), 1):
+        range_file = RangeFile(settings.model_dump(), content, number, len(contents), started_ns)
         storage.write_json(path, {"format": SNAPSHOT_FORMAT, **asdict(range_file)}, synced=True)
     for changed in (folder, folder.parent, folder.parent.parent):  # All of them may be new.
         storage.sync_folder(changed)

@@ -105,9 +105,9 @@ class HubColumns:
 
 
 def value(row: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a column in a row; None if the row has none."""
-    if name in row:
-        return row[name]
+    """Return the value of a column in a row; None if the row has none, or if the name is empty."""
+    if name in row or not name:
+        return row.get(name)
     first, *parts = name.split(".")
     cell = row.get(first)
     for part in parts:

@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from pipeline.config.settings import Settings
-from pipeline.plan.example_kind import Lister
+from pipeline.plan.example_kind import ReadingLister
 from pipeline.snapshot import extract
 from pipeline.snapshot.listing import Listing
 from pipeline.snapshot.options import extract_options
-from pipeline.sources.detection import key_ranges
+from pipeline.sources.detection import key_ranges, read_part, unread_parts
 from pipeline.sources.key_range import MIN_IMAGES, KeyRange
 from pipeline.storage import Place
 from pipeline.system.environment import whole_number
@@ -21,7 +21,7 @@ MAX_KEY = 100
 """The name of a task shows at most this many characters of a key."""
 
 
-class ImageLister(Lister):
+class ImageLister(ReadingLister):
     """Lists images. A range has at least about TENFOLD_RANGE_IMAGES images."""
 
     memory: ClassVar[int] = 200_000_000
@@ -29,6 +29,14 @@ class ImageLister(Lister):
 
     def __init__(self, settings: Settings) -> None:
         self._options = extract_options(settings)
+
+    @override
+    def unread(self, most: int) -> list[Any]:
+        return unread_parts(self._options.place, self._options.source, most)
+
+    @override
+    def read(self, part: Any) -> int:
+        return read_part(self._options.place, self._options.source, part)
 
     @override
     def divide(self, folder: Place, max_ranges: int) -> list[Any]:
