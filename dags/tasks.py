@@ -24,7 +24,8 @@ def extract(for_training: bool, example_kind: str = "images") -> list[str]:
 
     A large source is only divided into ranges, which the tasks `extract_range` list.
 
-    *Cost*: new images on a disk are read once. A bucket is only listed. A table is read once for its schema.
+    *Cost*: new images on a disk, and new zip, tar, Parquet and TFRecord files are read once. A bucket is only listed. A
+    table is read once for its schema.
 
     *A failure*: a setting or the source is wrong. The message names it. The task is not retried: trigger the DAG again
     with another value.

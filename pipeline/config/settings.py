@@ -86,6 +86,7 @@ OTHER_FILES_OF_SOURCES = frozenset(
         "compression",
         "container_formats",
         "container_index",
+        "container_rows",
         "csv_quotes",
         "detection",
         "key_range",

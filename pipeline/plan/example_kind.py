@@ -51,6 +51,8 @@ class Lister(Protocol):
     changes meanwhile.
     """
 
+    examines: ClassVar[str]
+    """What `examine` reads, in a word that shows its progress."""
     memory: ClassVar[int]
     """About how many bytes a process takes that lists a range, with room to spare."""
 

@@ -26,6 +26,7 @@ _TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 _ONLY_LABEL = re.compile(rb"\[%b,\[(%b|)\]" % (_TEXT, _TEXT))
 _ONLY_GROUP = re.compile(rb'\[%b,\[(?:%b|)\],"[a-z]*",\d+,\d+,(%b),' % (_TEXT, _TEXT, _TEXT))
 _dump = json.JSONEncoder(separators=(",", ":")).encode
+_BOOL = {False: b"false", True: b"true"}
 quoted = json.encoder.encode_basestring_ascii
 """Returns a text as JSON in ASCII, with its quotes."""
 
@@ -104,7 +105,8 @@ def to_line(content: bytes, row: RawExample) -> bytes:
     """
     before = b'%b,%d,"%b"' % (content, row.generation, row.md5.encode("ascii"))
     if row.extent:
-        return b"%b,[],%b]\n" % (before, _dump(row.extent).encode("ascii"))
+        file, offset, is_copy = row.extent
+        return b"%b,[],[%b,%d,%b]]\n" % (before, quoted(file).encode("ascii"), offset, _BOOL[is_copy])
     if row.rejection:
         return b"%b,%b]\n" % (before, _dump(row.rejection).encode("ascii"))
     return b"%b]\n%b" % (before, row.content)

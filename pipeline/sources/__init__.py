@@ -30,6 +30,9 @@ Several tasks can list a huge source, each a range of its keys, if the file has 
 - `list_range(place, options, keys)` yields the items whose keys are in a `KeyRange` of `key_range.py`. The lists of
   all ranges, one after another, must equal `list_images`. Each range yields `Classes`, if there are any.
 
+If files must be read before the boundaries are known, several tasks do it with two more functions, `unread` and `read`:
+see `SourceToRead` in `detection.py`, and `containers.py`.
+
 An optional `layout(place, options)` returns a short text that must be the same for all ranges of a source.
 
 For a kind that comes with Tenfold:

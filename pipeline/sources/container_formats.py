@@ -1,13 +1,14 @@
 """Containers, which are files that hold many images, and their formats: pipeline/kinds/images/containers."""
 
 import pkgutil
+import posixpath
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol, cast
+from typing import IO, NamedTuple, Protocol, cast, runtime_checkable
 
 from pipeline.sources import Box, Classes, Skipped, SourceOptions
 from pipeline.storage import Place
@@ -43,6 +44,10 @@ class ContainerFile(NamedTuple):
     """Where it comes from, maybe a bucket."""
     beside: Callable[[str], bytes | None]
     """Returns the content of a file in the same folder, by its name; None if there is none."""
+    first: int = 0
+    """The number of the first row that is read. It is 0 unless the format has `bounds`."""
+    end: int | None = None
+    """The number of the row after the last one. None is the end of the file."""
 
 
 class Format(Protocol):
@@ -60,6 +65,14 @@ class Format(Protocol):
 
     def images(self, file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage | Skipped | Classes]:
         """Yield the images of a container, one after another. Raises ValueError if it is damaged."""
+
+
+@runtime_checkable
+class DividingFormat(Format, Protocol):
+    """A format whose files several tasks can read. It yields one item for each row, in the order of the rows."""
+
+    def bounds(self, file: IO[bytes], max_bytes: int) -> Sequence[int]:
+        """Return ascending numbers of rows that divide a local file into pieces of about `max_bytes`."""
 
 
 @cache
@@ -80,3 +93,9 @@ def format_of(name: str) -> Format | None:
 def name_of(form: Format) -> str:
     """Return the name of a format."""
     return form.__name__.rpartition(".")[2]
+
+
+def in_one_spelling(name: str) -> str:
+    """Return the path of an image: `./cats//1.jpg` and `cats/1.jpg` are one."""
+    is_plain = not name or (name[0] not in "./" and name[-1] != "/" and "//" not in name and "/." not in name)
+    return name if is_plain else posixpath.normpath(name).lstrip("/")

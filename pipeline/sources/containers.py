@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline import storage
 from pipeline.config.allowed import may_read
@@ -24,7 +24,8 @@ from pipeline.sources.suffixes import suffix_of
 from pipeline.storage import Place
 
 if TYPE_CHECKING:
-    from pipeline.sources.container_index import Container, Index
+    from pipeline.sources.container_index import Index
+    from pipeline.sources.container_rows import Container
 
 MAX_NAMES = 1000
 """At most this many names of a folder decide whether it holds containers."""
@@ -102,6 +103,35 @@ def layout(place: Place, options: SourceOptions) -> str:
     return f"{len(containers)} files of {size} bytes, generation {generation}"
 
 
+def unread(place: Place, options: SourceOptions, most: int) -> list[Any]:
+    """Return what must be read before `boundaries`, as JSON, in at most about `most` parts of many megabytes.
+
+    Several tasks can call `read` for one part each. If none does, `boundaries` reads all of it.
+    """
+    from pipeline.sources.container_index import unread_pieces
+
+    groups = unread_pieces(*_containers(place), options, most)
+    return [[(piece.container.key, piece.first, piece.end) for piece in group] for group in groups]
+
+
+def read(place: Place, options: SourceOptions, part: Any) -> int:
+    """Read a part that `unread` returned, and return the number of its pieces. Raises SourceError if it is damaged."""
+    from pipeline.sources.container_rows import Container, Piece, described, files_of
+
+    is_file = place.is_file()
+    pieces = []
+    for key, first, end in part:
+        file = place if is_file else place / key
+        form = format_of(file.name)
+        if form is None:
+            raise SourceError(f"{file} is {NO_CONTAINER}: run again")
+        status = measure(file)  # Refuses what the administrator does not allow.
+        pieces.append(Piece(Container(key, file, status.size, status.generation, form), first, end))
+    for piece, files in zip(pieces, files_of(pieces, options), strict=True):
+        described(piece, files, options)
+    return len(pieces)
+
+
 def _opened(place: Place, options: SourceOptions) -> "AbstractContextManager[Index]":
     # Other kinds of sources do not need Arrow.
     from pipeline.sources.container_index import open_index
@@ -116,7 +146,7 @@ def _containers(place: Place) -> "tuple[list[Container], list[Skipped]]":
     Raises:
         SourceError: There is none.
     """
-    from pipeline.sources.container_index import Container
+    from pipeline.sources.container_rows import Container
 
     is_file = place.is_file()
     containers: list[Container] = []

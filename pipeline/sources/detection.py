@@ -5,7 +5,7 @@ from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from pipeline.config.settings import source_kinds
 from pipeline.errors import SourceError
@@ -42,6 +42,17 @@ class SourceInParts(Source, Protocol):
 
     def list_range(self, place: Place, options: SourceOptions, keys: KeyRange) -> Iterator[Found]:
         """Yield the content of `place` whose keys are in a range, in the order of `list_images`. Classes come first."""
+
+
+@runtime_checkable
+class SourceToRead(Source, Protocol):
+    """A kind of source whose files must be read before it is divided. Several tasks can read a part each."""
+
+    def unread(self, place: Place, options: SourceOptions, most: int) -> list[Any]:
+        """Return the parts that are not read yet, as JSON. If no task reads them, `boundaries` does."""
+
+    def read(self, place: Place, options: SourceOptions, part: Any) -> int:
+        """Read one part, and return how many files or pieces of files it has."""
 
 
 @runtime_checkable
@@ -86,6 +97,20 @@ def key_ranges(place: Place, options: SourceOptions, most: int, min_images: int)
                 "return keys in ascending order, without an empty one"
             )
     return ranges_between(boundaries)
+
+
+def unread_parts(place: Place, options: SourceOptions, most: int) -> list[Any]:
+    """Return the parts of a source that must be read before `key_ranges`, as JSON. Several tasks can read them."""
+    source = find_source(place, options.kind)
+    return _read(partial(source.unread, place, options, most), place) if isinstance(source, SourceToRead) else []
+
+
+def read_part(place: Place, options: SourceOptions, part: Any) -> int:
+    """Read a part that `unread_parts` returned, and return how many files or pieces of files it has."""
+    source = find_source(place, options.kind)
+    if not isinstance(source, SourceToRead):
+        raise SourceError(f"source_uri {place} changed while it was being listed: run again")
+    return source.read(place, options, part)
 
 
 def layout_of(place: Place, options: SourceOptions) -> str:

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from pipeline import storage
 from pipeline.config.allowed import SOURCES, may_read
@@ -128,23 +129,36 @@ def why_no_image(key: str) -> str:
 
     A file without a suffix counts as an image, because `walk` has checked its first bytes.
     """
-    if any(part.startswith(".") or part.lower() in _SYSTEM_FILES for part in key.split("/")):
+    if "/." in f"/{key}" or not _SYSTEM_FILES.isdisjoint(key.lower().split("/")):
         return HIDDEN
     suffix = suffix_of(key)
     return "" if not suffix or suffix in READ_SUFFIXES or suffix in OTHER_SUFFIXES else NOT_BY_NAME
 
 
+class Named(NamedTuple):
+    """What the folders of a key name."""
+
+    label: str
+    split: str
+
+
 def classify(image: Listed, has_splits: bool) -> Listed | Skipped:
     """Return an image with the label and the split that the folders of its key name."""
-    if reason := why_no_image(image.key):
-        return Skipped(image.key, reason)
-    parts = image.key.split("/")
+    named = named_by_folders(image.key, has_splits)
+    return named if isinstance(named, Skipped) else image._replace(labels=(named.label,), split=named.split)
+
+
+def named_by_folders(key: str, has_splits: bool) -> Named | Skipped:
+    """Return the label and the split that the folders of a key name."""
+    if reason := why_no_image(key):
+        return Skipped(key, reason)
+    parts = key.split("/")
     split = split_of_word(parts.pop(0)) if has_splits else ""
     if split is None:
-        return Skipped(image.key, "outside train/, validation/ and test/")
+        return Skipped(key, "outside train/, validation/ and test/")
     if len(parts) < 2:
-        return Skipped(image.key, "not in a class folder")
-    return image._replace(labels=(parts[0],), split=split)
+        return Skipped(key, "not in a class folder")
+    return Named(parts[0], split)
 
 
 def _has_splits(root: Place) -> bool:

@@ -76,8 +76,8 @@ def divide(settings: Settings, engine: Engine | None = None) -> list[str]:
 
     Args:
         settings: The settings of the source.
-        engine: Reads a table for its schema, and lists the ranges. Without one, this process reads it, and tasks of
-            Airflow list them. The processes of the engine `local` start quickly, so they divide a smaller source, too.
+        engine: Reads a table for its schema, or containers of images, and lists the ranges. Without one, this
+            process reads it, and tasks of Airflow list the ranges. The processes of the engine `local` start quickly, so they divide a smaller source, too.
 
     Raises:
         SettingsError: If the settings or a variable are wrong.
@@ -92,7 +92,7 @@ def divide(settings: Settings, engine: Engine | None = None) -> list[str]:
     def examine_each(contents: Sequence[Any]) -> list[Any]:
         assert engine
         paths = _write_range_files(settings, folder / "examined", contents, started_ns)
-        with progress("schema", len(paths), "ranges") as advance:
+        with progress(lister.examines, len(paths), "parts") as advance:
             engine(Task(examine_range_file, allowlists(), lister.memory), paths, advance)
         found = [storage.read_json(_examined_path(path)) for path in paths]
         for path in paths:  # Each has up to tens of megabytes, and nothing else reads it.

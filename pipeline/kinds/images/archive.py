@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pipeline.sources import Skipped, SourceOptions
 from pipeline.sources.cells import NAMES, labels_of
-from pipeline.sources.container_formats import ContainedImage
+from pipeline.sources.container_formats import ContainedImage, in_one_spelling
 from pipeline.sources.folder import NOT_BY_NAME, begins_as_image, why_no_image
 from pipeline.sources.suffixes import suffix_of
 
@@ -63,8 +63,7 @@ def images_of_archive(files: Iterable[ArchivedFile], options: SourceOptions) -> 
 
 
 def _member(file: ArchivedFile, options: SourceOptions) -> _Member:
-    # "./cats/1.jpg" and "cats/1.jpg" are one name.
-    name = posixpath.normpath(file.name).lstrip("/")
+    name = in_one_spelling(file.name)
     reason = file.reason or why_no_image(name)
     may_be_label = reason == NOT_BY_NAME and suffix_of(name) in _SUFFIXES
     limit = _MAX_LABEL_BYTES if may_be_label else -1 if reason else options.max_file_bytes
@@ -77,14 +76,16 @@ def _member(file: ArchivedFile, options: SourceOptions) -> _Member:
 def _samples(members: Iterable[_Member]) -> Iterator[list[_Member]]:
     """Yield the files of one sample together. Files of one name are never apart."""
     sample: list[_Member] = []
+    last = ""
     for member in members:
+        name = _sample_of(member.name)
         if sample:
-            last = sample[-1].name
-            is_new = _sample_of(member.name) != _sample_of(last)
-            if is_new or (len(sample) >= _MAX_TOGETHER and _stem(member.name) != _stem(last)):
+            is_full = len(sample) >= _MAX_TOGETHER and _stem(member.name) != _stem(sample[-1].name)
+            if is_full or name != last:
                 yield sample
                 sample = []
         sample.append(member)
+        last = name
     if sample:
         yield sample
 
@@ -103,6 +104,10 @@ def _stem(name: str) -> str:
 
 
 def _images_of_sample(sample: list[_Member], label_column: str, texts: "_Texts") -> Iterator[ContainedImage | Skipped]:
+    if len(sample) == 1 and not sample[0].reason:
+        [only] = sample
+        yield ContainedImage(only.name, only.content, only.file.offset, size=only.file.size)
+        return
     images = {_stem(each.name) for each in sample if not each.reason}
     beside = {each.name: each.content or b"" for each in sample if each.is_label}
     for each in sample:

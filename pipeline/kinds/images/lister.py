@@ -10,7 +10,7 @@ from pipeline.plan.example_kind import Lister
 from pipeline.snapshot import extract
 from pipeline.snapshot.listing import ExamineEach, Listing
 from pipeline.snapshot.options import extract_options
-from pipeline.sources.detection import key_ranges
+from pipeline.sources.detection import key_ranges, read_part, unread_parts
 from pipeline.sources.key_range import MIN_IMAGES, MIN_IMAGES_OF_PROCESS, KeyRange
 from pipeline.storage import Place
 from pipeline.system.environment import whole_number
@@ -27,6 +27,7 @@ MAX_KEY = 100
 class ImageLister(Lister):
     """Lists images. A range has at least about TENFOLD_RANGE_IMAGES images."""
 
+    examines: ClassVar[str] = "containers"
     memory: ClassVar[int] = 200_000_000
     """A process was seen to take 138 MB."""
 
@@ -37,18 +38,22 @@ class ImageLister(Lister):
     def divide(
         self, folder: Place, max_ranges: int, examine_each: ExamineEach | None = None, starts_quickly: bool = False
     ) -> list[Any]:
+        place, source = self._options.place, self._options.source
+        # Without this, the next lines read all containers in this process.
+        if examine_each and len(parts := unread_parts(place, source, max_ranges)) > 1:
+            examine_each(parts)
         usual = MIN_IMAGES_OF_PROCESS if starts_quickly else MIN_IMAGES
         min_images = whole_number("TENFOLD_RANGE_IMAGES", usual)
         if starts_quickly:
             max_ranges = min(max_ranges, RANGES_PER_CORE * usable_cores())
-        ranges = key_ranges(self._options.place, self._options.source, max_ranges, min_images)
+        ranges = key_ranges(place, source, max_ranges, min_images)
         if len(ranges) > 1:
             extract.sweep(self._options)
         return ranges
 
     @override
     def examine(self, content: Any) -> Any:
-        raise NotImplementedError("`divide` needs no examination of images")
+        return read_part(self._options.place, self._options.source, content)
 
     @override
     def list_all(self) -> Place:

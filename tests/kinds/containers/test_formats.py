@@ -6,6 +6,7 @@ import inspect
 import io
 import json
 import logging
+import os
 import sys
 import tarfile
 import textwrap
@@ -28,6 +29,7 @@ from pipeline.sources import container_formats as formats_module
 from pipeline.sources.container_formats import formats
 from pipeline.sources.container_index import split_of_container
 from pipeline.sources.detection import find_source, images_of, layout_of
+from pipeline.sources.suffixes import suffix_of
 from tests.conftest import jpeg
 from tests.kinds.containers.examples import (
     FORMS,
@@ -130,6 +132,27 @@ def test_a_label_that_cannot_be_read_is_named(suffix: str, content: bytes, tmp_p
     place = write_zip(tmp_path / "a.zip", {"0001.jpg": jpeg(1), f"0001.{suffix}": content})
     with pytest.raises(SourceError, match=rf"0001\.{suffix}, which is beside an image, holds no label: ."):
         Found(place, copies)
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_long_names_in_a_tar_file_are_whole(form: int, tmp_path: Path, copies: str):
+    """The header of a plain file is read in a faster way, which must leave the other ones to `tarfile`."""
+    images = {"cats/a.jpg": jpeg(1), f"dogs/{'d' * 90}/{'x' * 90}.jpg": jpeg(2), "cats/é.jpg": jpeg(3)}
+    with tarfile.open(tmp_path / "a.tar", "w", format=form) as archive:
+        for name, content in images.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    found = Found(tmp_path / "a.tar", copies)
+    assert {key: found.content(tmp_path, key) for key in found.images} == images
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix"),
+    [("a/b.JPG", ".jpg"), ("a.b/c", ""), (".jpg", ""), ("a/..jpg", ""), ("a/.b.jpg", ".jpg"), ("a.", "."), ("", "")],
+)
+def test_the_suffix_of_a_name_is_that_of_python(name: str, suffix: str):
+    assert suffix_of(name) == suffix == os.path.splitext(name)[1].lower()  # noqa: PTH122 - a key, not a path
 
 
 def test_links_in_a_tar_file_are_skipped_by_name(tmp_path: Path, copies: str):

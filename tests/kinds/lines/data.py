@@ -26,6 +26,7 @@ from pipeline.system.progress import Show
 class Lister:
     """Lists a file in one range."""
 
+    examines: ClassVar[str] = "lines"
     memory: ClassVar[int] = 200_000_000
 
     def __init__(self, settings: Settings) -> None:
@@ -35,6 +36,9 @@ class Lister:
         self, folder: Place, max_ranges: int, examine_each: Any = None, starts_quickly: bool = False
     ) -> list[Any]:
         return []
+
+    def examine(self, content: Any) -> Any:
+        raise NotImplementedError("one task lists a file of lines")
 
     def list_all(self) -> Place:
         settings = self.settings

@@ -44,8 +44,14 @@ A format of your own is a file in this folder with two constants, two functions,
   yields `Classes` first. It may raise ValueError for a file that is damaged, with the reason. If an image has no
   split, the name of the file or of its folder decides, such as `train-00000-of-00012.parquet`.
 
-The file is read once. `pipeline/sources/container_index.py` then knows the key, the checksum and the place of each
+The file is read once. `pipeline/sources/container_rows.py` then knows the key, the checksum and the place of each
 image, so a format decides neither the order nor the keys.
+
+A format whose rows can be read from any of them on may have a third function, so that several tasks read a large file.
+It must yield one item for each row:
+
+- `bounds(file, max_bytes)` returns ascending numbers of rows, which divide an open local file into pieces of about
+  `max_bytes`. `images` then yields the rows from `file.first` up to `file.end`: see `parquet.py`.
 
 A format is imported even if no source needs it, so it imports large libraries in its functions. The example above
 breaks this rule for brevity.

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.kinds.images.hub_boxes import BoxesOfImage, are_corners, boxes_of
@@ -82,11 +83,35 @@ def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedIma
         if columns.classes is not None:
             yield Classes(tuple(columns.classes), {})
         names = list(dict.fromkeys(map(known.to_read, columns.names)))
-        rows = 0
-        for batch in content.iter_batches(_rows_at_once(content.metadata), columns=names):
-            for row in batch.to_pylist():
-                yield _image(row, rows, columns, options)
-                rows += 1
+        starts = _starts(content.metadata)
+        groups = [number for number, start in enumerate(starts) if file.first <= start < (file.end or start + 1)]
+        batches = content.iter_batches(
+            _rows_at_once(content.metadata), row_groups=groups, columns=names, use_threads=False
+        )
+        rows = (row for batch in batches for row in batch.to_pylist())
+        for number, row in enumerate(rows, file.first):
+            yield _image(row, number, columns, options)
+
+
+def bounds(file: IO[bytes], max_bytes: int) -> list[int]:
+    """Return the first rows of row groups, which divide a file into pieces of about `max_bytes`."""
+    with _opened(file) as content:
+        metadata = content.metadata
+    bounds, filled = [], 0
+    for number, start in enumerate(_starts(metadata)):
+        group = metadata.row_group(number)
+        size = sum(group.column(column).total_compressed_size for column in range(group.num_columns))
+        if filled and filled + size > max_bytes:
+            bounds.append(start)
+            filled = 0
+        filled += size
+    return bounds
+
+
+def _starts(metadata: Any) -> list[int]:
+    """Return the number of the first row of each row group."""
+    rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    return [end - count for end, count in zip(accumulate(rows), rows, strict=True)]
 
 
 def _columns(file: "ParquetFile", known: HubColumns, options: SourceOptions) -> _Columns:

@@ -3,6 +3,7 @@
 import re
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterator
 from functools import partial
 from typing import IO
@@ -34,13 +35,24 @@ def _files(archive: zipfile.ZipFile, stored: IO[bytes]) -> Iterator[ArchivedFile
         if info.flag_bits & _ENCRYPTED:
             raise ValueError(f"{info.filename} is encrypted: unpack it into a folder")
         if not info.is_dir():
-            yield ArchivedFile(info.filename, info.file_size, _offset(info, stored), partial(archive.read, info))
+            if info.compress_type == zipfile.ZIP_STORED:
+                offset = _offset(info, stored)
+                yield ArchivedFile(info.filename, info.file_size, offset, partial(_read, info, stored, offset))
+            else:
+                yield ArchivedFile(info.filename, info.file_size, None, partial(archive.read, info))
 
 
-def _offset(info: zipfile.ZipInfo, stored: IO[bytes]) -> int | None:
-    """Return where the bytes of a file begin in the archive; None if they are compressed."""
-    if info.compress_type != zipfile.ZIP_STORED:
-        return None
+def _read(info: zipfile.ZipInfo, stored: IO[bytes], offset: int) -> bytes:
+    """Return the bytes of a file that is not compressed. `archive.read` would take several times as long."""
+    stored.seek(offset)
+    content = stored.read(info.file_size)
+    if len(content) != info.file_size or zlib.crc32(content) != info.CRC:
+        raise ValueError(f"Bad CRC-32 for file {info.filename!r}")
+    return content
+
+
+def _offset(info: zipfile.ZipInfo, stored: IO[bytes]) -> int:
+    """Return where the bytes of a file begin in the archive."""
     # The directory of the archive does not say how long this header is.
     stored.seek(info.header_offset)
     header = stored.read(_HEADER.size)

@@ -1,0 +1,379 @@
+"""The rows of a container: the name, checksum and place of each image, in the order of the container.
+
+A container is read once, from front to back, or in pieces if its format can divide it. The rows of each piece go into a
+file, which is kept, so that a second listing reads only new containers. Images that a container does not hold as they
+are go into a file of copies beside the rows. A container in a bucket is read from a local copy. If the workspace is
+local, this copy is kept, and its images are read there. Otherwise, they are later read as ranges of the object.
+"""
+
+import hashlib
+import json
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import google_crc32c
+import pyarrow as pa
+
+from pipeline import storage
+from pipeline.config.allowed import may_read
+from pipeline.errors import DatasetError, FileSystemError, SourceError
+from pipeline.sources import Classes, Extent, Skipped, SourceOptions, measure
+from pipeline.sources.compression import UNPACK_ERRORS
+from pipeline.sources.container_formats import (
+    ContainedImage,
+    ContainerFile,
+    DividingFormat,
+    Format,
+    in_one_spelling,
+    name_of,
+)
+from pipeline.sources.key_range import bytes_of
+from pipeline.sources.suffixes import suffix_of
+from pipeline.storage import BucketPath, Place, place_of
+from pipeline.system.environment import whole_number
+from pipeline.system.os_errors import cause_of, unless_missing
+
+FORMAT = 3
+"""Increase this if the files of an index change. Containers are then read again."""
+PIECE_MEGABYTES = 32
+"""A piece of a container has about this many megabytes, which take seconds."""
+BATCH_ROWS = 4096
+"""At most this many rows are Python objects at the same time."""
+_DAMAGE = (DatasetError, *UNPACK_ERRORS, tarfile.TarError, pa.ArrowException, OSError, ValueError)
+"""What reading a damaged container raises."""
+_Item = ContainedImage | Skipped | Classes
+_MAGIC = ((b"\xff\xd8\xff", ".jpg"), (b"\x89PNG", ".png"), (b"GIF8", ".gif"), (b"BM", ".bmp"))
+"""First bytes of images without a name, and the suffixes of their keys."""
+
+
+@dataclass(frozen=True)
+class Container:
+    """A container of a source. `key` is its path relative to the source."""
+
+    key: str
+    place: Place
+    size: int
+    generation: int
+    format: Format
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A container, or its rows from the number `first` up to `end`, which is excluded."""
+
+    container: Container
+    first: int = 0
+    end: int | None = None
+
+
+class Row(NamedTuple):
+    """A row of the index of a container."""
+
+    name: bytes
+    """The path of the image in the container; a number if it has none. For what is skipped, the key."""
+    number: int = 0
+    """The number of the row or file in the container, which is in its key if other images have the same name."""
+    suffix: str = ""
+    """The suffix of such a key."""
+    labels: Sequence[str] = ()
+    split: str = ""
+    group: str = ""
+    offset: int = 0
+    size: int = 0
+    crc32c: int | None = None
+    is_copy: bool = False
+    reason: str = ""
+    """Why the row is no image; empty if it is one."""
+    boxes: str = ""
+    """The boxes as JSON; empty if there are none."""
+
+
+ROWS = pa.schema(
+    {
+        "name": pa.large_binary(),
+        "number": pa.int64(),
+        "suffix": pa.string(),
+        "labels": pa.list_(pa.string()),
+        "split": pa.string(),
+        "group": pa.string(),
+        "offset": pa.int64(),
+        "size": pa.int64(),
+        "crc32c": pa.uint32(),
+        "is_copy": pa.bool_(),
+        "reason": pa.string(),
+        "boxes": pa.string(),
+    }
+)
+
+
+@dataclass
+class Description:
+    """What is known of a container after it was read. It is written last: if it exists, the other files are whole."""
+
+    folders: list[str]
+    """The folders of the images in the container."""
+    needs_folders: bool = False
+    """Whether the label of an image is its folder."""
+    classes: list[str] | None = None
+    """The labels in the order of their ids, if the container states them."""
+    has_copies: bool = False
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a piece of a container, in the workspace. Their name has a hash of what decides their content."""
+
+    name: str
+    folder: Place
+    container: str
+    """Where the bytes of the container are: its key, or a local copy of an object."""
+    is_fetched: bool
+    """Whether this is a local copy."""
+    copies: str
+    """Where the images are that are copied."""
+
+    @classmethod
+    def of(cls, piece: Piece, options: SourceOptions, beside: Sequence[Any]) -> "Files":
+        """Return the files of a piece that is read with some options, and with some files beside its container."""
+        container = piece.container
+        columns = (options.path_column, options.label_column, options.split_column, options.group_column)
+        identity = (
+            str(container.place),
+            container.key,
+            container.size,
+            container.generation,
+            name_of(container.format),
+            piece.first,
+            piece.end,
+        )
+        name, folder = hash_of([FORMAT, *identity, *columns, *beside, options.max_file_bytes]), place_of(options.copies)
+        # In a workspace in a bucket, a copy would be no faster than the source.
+        is_fetched = isinstance(container.place, BucketPath) and isinstance(folder, Path)
+        return cls(
+            name=name,
+            folder=folder,
+            container=str(folder / f"{name}.container") if is_fetched else container.key,
+            is_fetched=is_fetched,
+            copies=str(folder / f"{name}.images"),
+        )
+
+    def __getitem__(self, suffix: str) -> Place:
+        return self.folder / f"{self.name}.{suffix}"
+
+    def copy_at(self, offset: int) -> Extent:
+        """Return where an image is that was copied."""
+        return Extent(self.copies, offset, is_copy=True)
+
+    def container_at(self, offset: int) -> Extent:
+        """Return where an image is that the container holds as it is."""
+        return Extent(self.container, offset, is_copy=self.is_fetched)
+
+
+def pieces_of(containers: Iterable[Container]) -> Iterator[Piece]:
+    """Yield the pieces of containers in their order. A container in a bucket is copied, so it is one piece."""
+    max_bytes = piece_bytes()
+    for container in containers:
+        bounds: Sequence[int] = ()
+        if (
+            container.size >= 2 * max_bytes
+            and isinstance(container.place, Path)
+            and isinstance(container.format, DividingFormat)
+        ):
+            # Damage is reported when the container is read.
+            with suppress(*_DAMAGE), container.place.open("rb") as file:
+                bounds = container.format.bounds(file, max_bytes)
+        yield from (Piece(container, first, end) for first, end in pairwise((0, *bounds, None)) if first is not None)
+
+
+def piece_bytes() -> int:
+    """Return about how many bytes a piece has, by TENFOLD_RANGE_MEGABYTES. Raises SettingsError."""
+    return whole_number("TENFOLD_RANGE_MEGABYTES", PIECE_MEGABYTES) * 1_000_000
+
+
+def files_of(pieces: Iterable[Piece], options: SourceOptions) -> list[Files]:
+    """Return the files of pieces that are read with some options."""
+    if not options.copies:
+        raise ValueError("SourceOptions.copies is empty: give a folder for the indexes of containers")
+    state_beside = cache(_state_beside)  # Many containers are in one folder.
+    return [
+        Files.of(each, options, state_beside(each.container.format.BESIDE, each.container.place.parent))
+        for each in pieces
+    ]
+
+
+def are_there(files: Files, has_copies: bool) -> bool:
+    """Whether all files of a piece are there. A user may have removed some of them from a disk."""
+    names = ["arrow", *["images"] * has_copies, *["container"] * files.is_fetched]
+    return isinstance(files.folder, BucketPath) or all(files[name].is_file() for name in names)
+
+
+def known(files: Files) -> Description | None:
+    """Return the description of a piece; None if it must be read."""
+    content = unless_missing(partial(storage.read_json, files["json"]))
+    description = Description(**content) if content else None
+    return description if description and are_there(files, description.has_copies) else None
+
+
+def described(piece: Piece, files: Files, options: SourceOptions) -> Description:
+    """Return the description of a piece, which is read first, unless it was.
+
+    Raises:
+        SourceError: The container cannot be read.
+    """
+    if description := known(files):
+        return description
+    container = piece.container
+    try:
+        with _local_file(container, files) as file:
+            description = _read(piece, file, files, options)
+    except FileNotFoundError as error:
+        raise SourceError(f"{container.place} vanished while it was read: run again") from error
+    except _DAMAGE as error:
+        if isinstance(error, MemoryError):  # The container itself may be valid.
+            raise
+        reason = str(error).partition("\n")[0]
+        if isinstance(error, OSError) and cause_of(error) == "transient":
+            raise FileSystemError(f"{container.place} could not be read ({reason}): run again") from error
+        form = name_of(container.format)
+        raise SourceError(f"{container.place} cannot be read as a {form} file of images: {reason}") from error
+    storage.sync_folder(files.folder)
+    storage.write_json(files["json"], asdict(description), synced=True)
+    return description
+
+
+def _state_beside(names: Sequence[str], folder: Place) -> list[Sequence[int | None]]:
+    """Return size and generation of some files."""
+    return [measure(folder / name)[:2] for name in names if may_read(folder / name)]
+
+
+def _content_beside(folder: Place, name: str) -> bytes | None:
+    return unless_missing((folder / name).read_bytes) if may_read(folder / name) else None
+
+
+def hash_of(content: Any) -> str:
+    """Return a hash of a JSON value, for the name of a file."""
+    return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
+
+
+def text_of_name(name: bytes) -> str:
+    """Return a name or key as text."""
+    return name.decode("utf-8", "surrogateescape")
+
+
+@contextmanager
+def _local_file(container: Container, files: Files) -> Iterator[Path]:
+    kept = files["container"]
+    if not (files.is_fetched and isinstance(kept, Path) and isinstance(container.place, BucketPath)):
+        with storage.local_copy(container.place, container.generation) as file:
+            yield file
+        return
+    if not kept.is_file():
+        with storage.write_whole(kept, synced=True) as target:
+            storage.fetch(container.place, target, container.generation)
+    yield kept
+
+
+def _read(piece: Piece, file: Path, files: Files, options: SourceOptions) -> Description:
+    """Write the rows of a piece and its copies, and return its description."""
+    container, description, folders = piece.container, Description([]), set()
+    beside = partial(_content_beside, container.place.parent)
+    with (
+        storage.write_whole(files["arrow"], synced=True) as index,
+        _Copies(files["images"]) as copies,
+        pa.ipc.new_file(index, ROWS) as writer,
+    ):
+
+        def rows() -> Iterator[Row]:
+            number = piece.first
+            opened = ContainerFile(file, container.place, beside, piece.first, piece.end)
+            for item in _decoded(container.format.images(opened, options)):
+                if isinstance(item, Classes):
+                    description.classes = list(item.names)
+                elif isinstance(item, Skipped):
+                    key = bytes_of(f"{container.key}/{item.key}")
+                    number += 1  # Without it, a label that is added to a row would change the keys of all later rows.
+                    yield Row(key, reason=item.reason)
+                else:
+                    row = _row(item, container.key, number, copies)
+                    number += 1
+                    folders.add(row.name.rpartition(b"/")[0])
+                    description.needs_folders |= not row.labels
+                    description.has_copies |= row.is_copy
+                    yield row
+
+        for batch in batches(rows()):
+            writer.write_batch(batch)
+    description.folders = sorted(map(text_of_name, folders))
+    return description
+
+
+def _decoded(found: Iterator[_Item]) -> Iterator[_Item]:
+    """Yield what a format yields."""
+    try:
+        yield from found
+    except OSError as error:
+        # gzip and bz2 report damage so. `write_whole` would name the file that it writes.
+        if error.errno is None:
+            raise ValueError(str(error)) from error
+        raise
+
+
+def batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
+    """Yield rows as batches of Arrow."""
+    rest = iter(rows)
+    while some := list(islice(rest, BATCH_ROWS)):
+        columns = zip(*some, strict=True)
+        yield pa.record_batch([pa.array(column, field.type) for column, field in zip(columns, ROWS, strict=True)], ROWS)
+
+
+def _row(image: ContainedImage, container: str, number: int, copies: "_Copies") -> Row:
+    content, name = image.content, in_one_spelling(image.name)
+    suffix = suffix_of(name) or next((end for magic, end in _MAGIC if (content or b"").startswith(magic)), "")
+    is_copy = content is not None and image.offset is None
+    return Row(
+        name=bytes_of(name or numbered(container, number, suffix)),
+        number=number,
+        suffix=suffix,
+        labels=image.labels,
+        split=image.split,
+        group=image.group,
+        offset=copies.add(content) if is_copy and content is not None else image.offset or 0,
+        size=image.size if content is None else len(content),
+        crc32c=None if content is None else google_crc32c.value(content),
+        is_copy=is_copy,
+        boxes=json.dumps(image.boxes) if image.boxes else "",
+    )
+
+
+def numbered(container: str, number: int, suffix: str) -> str:
+    """Return the key of an image whose name is not unique."""
+    return f"{container}/{number:08d}{suffix}"
+
+
+class _Copies:
+    """A file of images that follow each other. It exists only if there is an image."""
+
+    def __init__(self, place: Place) -> None:
+        self._place, self._size = place, 0
+        self._stack = ExitStack()
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> "_Copies":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    def add(self, content: bytes) -> int:
+        """Write an image, and return where it begins."""
+        if self._file is None:
+            self._file = self._stack.enter_context(storage.write_whole(self._place, synced=True))
+        self._file.write(content)
+        self._size += len(content)
+        return self._size - len(content)
