@@ -77,7 +77,8 @@ def divide(settings: Settings, engine: Engine | None = None) -> list[str]:
     Args:
         settings: The settings of the source.
         engine: Reads a table for its schema, or containers of images, and lists the ranges. Without one, this
-            process reads it, and tasks of Airflow list the ranges. The processes of the engine `local` start quickly, so they divide a smaller source, too.
+            process reads it, and tasks of Airflow list the ranges. The processes of the engine `local` start quickly,
+            so they divide a smaller source, too.
 
     Raises:
         SettingsError: If the settings or a variable are wrong.
