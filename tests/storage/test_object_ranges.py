@@ -78,6 +78,13 @@ def test_the_ranges_are_about_equal(names: list[str], gcs: FakeGcs):
     assert gcs.requests["list"] < 20 * RANGES + 5 * len(folders)
 
 
+def test_the_first_pages_do_not_decide_how_many_ranges_there_are(gcs: FakeGcs):
+    others = [f"{beginning}_{number}.jpg" for number in range(333) for beginning in "abz"]
+    names = [*others, *(f"cat_{number:06d}.jpg" for number in range(29_000))]
+    keys = boundaries(fill(gcs, "photos", names), ("",), 1000, min_objects=1500, page_size=PAGE)
+    assert max(sizes_of(names, keys)) < 2 * 1500
+
+
 def test_the_parts_of_a_list_are_the_list(prefix: str, gcs: FakeGcs):
     names = [f"cats/{number:05d}.jpg" for number in range(2500)] + ["cats0/a.jpg", "cats-1/a.jpg", "dogs/花.jpg"]
     place = fill(gcs, prefix, names)
