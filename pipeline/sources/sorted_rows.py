@@ -6,7 +6,7 @@ all runs.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,8 +18,8 @@ from pipeline.storage import Place
 
 RUN_ROWS = 65_536
 """About this many rows are sorted at once."""
-SAMPLE = 512
-"""Each row of this distance in a run is in the sample that decides the steps of the merge."""
+PART_ROWS = 1024
+"""A step of the merge reads parts of runs of this many rows."""
 
 
 class SortedRows:
@@ -53,25 +53,23 @@ class SortedRows:
             batch = self._reader.get_batch(number)
             if end and batch["key"][0].as_py() >= end:
                 return
-            position = _position(batch["key"], first)
-            last = _position(batch["key"], end) if end else len(batch)
-            yield batch.slice(position, last - position)
+            yield _between(batch, first, end)
 
 
 def write_sorted(place: Place, tables: Iterable[pa.Table]) -> None:
     """Write rows in the order of their column `key`, which is binary. Rows with equal keys keep their order."""
     with storage.temporary_for(place.with_suffix(".runs")) as runs, storage.temporary_for(place) as merged:
-        _write(runs, _runs(tables))
+        _write(runs, _runs(tables), PART_ROWS)
         _write(merged, _merged(runs))
         storage.move_whole(merged, place)
 
 
-def _write(file: Path, tables: Iterator[pa.Table]) -> None:
-    """Write each table as a batch."""
+def _write(file: Path, tables: Iterator[pa.Table], max_rows: int | None = None) -> None:
+    """Write each table as a batch, or as batches of at most `max_rows`."""
     first = next(tables, pa.table({"key": pa.array([], pa.large_binary())}))
     with pa.OSFile(str(file), "wb") as stream, pa.ipc.new_file(stream, first.schema) as writer:
         for table in chain([first], tables):
-            writer.write_table(table)
+            writer.write_table(table, max_rows)
 
 
 def _runs(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -93,25 +91,20 @@ def _in_order(table: pa.Table) -> pa.Table:
 
 def _merged(file: Path) -> Iterator[pa.Table]:
     """Yield the rows of a file of sorted runs in order. Rows with equal keys are in one table."""
-    with pa.OSFile(str(file)) as stream:
+    with pa.OSFile(str(file)) as stream:  # The pages of a map would count as memory of this process.
         reader = pa.ipc.open_file(stream)
-        numbers = range(reader.num_record_batches)
-        samples = sorted(key for number in numbers for key in reader.get_batch(number)["key"].to_pylist()[::SAMPLE])
-    starts = [0] * len(numbers)
-    for end in [*dict.fromkeys(samples[RUN_ROWS // SAMPLE :: RUN_ROWS // SAMPLE]), None]:
-        # A map that is closed no longer counts as memory of this process.
-        with pa.memory_map(str(file)) as mapped:
-            reader = pa.ipc.open_file(mapped)
-            runs = list(map(reader.get_batch, numbers))
-            ends = [len(run) if end is None else _position(run["key"], end) for run in runs]
-            parts = [run.slice(start, stop - start) for run, start, stop in zip(runs, starts, ends, strict=True)]
-            table = _in_order(pa.Table.from_batches(parts)) if parts else None
-            del runs, parts
-        starts = ends
-        if table is not None and len(table):
-            yield table
+        parts = range(reader.num_record_batches)
+        spans = [(keys[0].as_py(), keys[-1].as_py()) for keys in (reader.get_batch(part)["key"] for part in parts)]
+        step = max(1, RUN_ROWS // PART_ROWS)
+        bounds = filter(None, dict.fromkeys(sorted(first for first, _ in spans)[step::step]))
+        for first, end in pairwise([b"", *bounds, b""]):
+            read = [part for part in parts if spans[part][1] >= first and (not end or spans[part][0] < end)]
+            if read:
+                yield _in_order(pa.Table.from_batches([_between(reader.get_batch(part), first, end) for part in read]))
 
 
-def _position(keys: pa.Array, wanted: bytes) -> int:
-    """Return the number of the first key in order that does not come before another one."""
-    return bisect_left(range(len(keys)), wanted, key=lambda number: keys[number].as_py())
+def _between(rows: pa.RecordBatch, first: bytes, end: bytes) -> pa.RecordBatch:
+    """Return the rows with keys from `first` up to `end`, which is excluded. If it is empty, there is no end."""
+    keys = [first, end] if end else [first]
+    start, *ends = (bisect_left(range(len(rows)), key, key=lambda row: rows["key"][row].as_py()) for key in keys)
+    return rows.slice(start, ends[0] - start if ends else None)
