@@ -89,8 +89,11 @@ OTHER_FILES_OF_SOURCES = frozenset(
         "container_rows",
         "csv_quotes",
         "detection",
+        "json_blocks",
         "key_range",
+        "list_rows",
         "samples",
+        "sorted_rows",
         "split_names",
         "suffixes",
     }

@@ -80,7 +80,8 @@ class SourceOptions:
     max_file_bytes: int = 256_000_000
     """Larger images are not read. They are listed, and rejected later."""
     copies: str = ""
-    """Folder for what `containers` keeps: indexes, and copies of images that a container does not hold as they are."""
+    """Folder for what `containers` and `listing` keep: the rows of a source in the order of their keys, and copies of
+    images that a container does not hold as they are."""
 
 
 class Box(NamedTuple):

@@ -5,8 +5,6 @@ that each file belongs to one of them.
 """
 
 from collections.abc import Sequence
-from hashlib import blake2b
-from heapq import heappush, heapreplace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -16,8 +14,6 @@ MIN_IMAGES_OF_PROCESS = 10_000
 """The same for ranges that processes of one machine list, which start in half a second."""
 _KEYS_PER_RANGE = 16
 """An ordered sample has at least this many keys for each range, so that a range is larger by a 16th at most."""
-_HASHES_PER_RANGE = 256
-"""A sample by hashes has this many keys for each range. It is random, so that most ranges differ by less than 10%."""
 
 
 class KeyRange(NamedTuple):
@@ -74,41 +70,6 @@ class OrderedSample:
     def boundaries(self, most: int, min_images: int) -> list[str]:
         """Return the keys that divide all keys into at most `most` ranges of about equal size."""
         return _quantiles(self._keys, min(most, self.count // max(1, min_images)))
-
-
-class HashedSample:
-    """A sample of keys that arrive in any order: the keys with the smallest hashes. A repeated key counts once."""
-
-    def __init__(self, most: int) -> None:
-        self._max_keys = most * _HASHES_PER_RANGE
-        self._largest_first: list[tuple[int, bytes]] = []
-        """A heap of (negative hash, key)."""
-        self._keys: set[bytes] = set()
-
-    def add(self, key: bytes) -> None:
-        """Add one key."""
-        entry = (-int.from_bytes(blake2b(key, digest_size=8).digest()), key)
-        is_full = len(self._largest_first) == self._max_keys
-        if (is_full and entry <= self._largest_first[0]) or key in self._keys:
-            return
-        self._keys.add(key)
-        if is_full:
-            self._keys.remove(heapreplace(self._largest_first, entry)[1])
-        else:
-            heappush(self._largest_first, entry)
-
-    @property
-    def count(self) -> int:
-        """The number of different keys. It is an estimate if the sample is full."""
-        if len(self._largest_first) < self._max_keys:
-            return len(self._keys)
-        # Hashes are spread evenly, so the k-th smallest of n hashes is at about k / n of their range.
-        return len(self._keys) * 2**64 // max(1, -self._largest_first[0][0])
-
-    def boundaries(self, most: int, min_images: int) -> list[str]:
-        """Return the keys that divide all keys into at most `most` ranges of about equal size."""
-        keys = [key.decode("utf-8", "surrogateescape") for key in sorted(self._keys)]
-        return _quantiles(keys, min(most, self.count // max(1, min_images)))
 
 
 def ranges_between(boundaries: Sequence[str]) -> list[KeyRange]:

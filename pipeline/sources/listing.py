@@ -1,28 +1,30 @@
 """A list of images: CSV or TSV with a header line, JSON lines or Parquet (.csv, .tsv, .jsonl, .ndjson, .parquet).
 
-A row is an image: a path, one or more labels, and optionally split, group and boxes. Rows stay in the columns of Arrow,
-ten million in about a gigabyte. Python objects exist only for one batch at a time.
+A row is an image: a path, one or more labels, and optionally split, group and boxes. A list is read once. Its rows are
+kept in the workspace, in the order of their keys, and each range of keys reads its own rows there.
 """
 
+import hashlib
+import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
 from pipeline import storage
 from pipeline.config.dataset_name import LIST_SUFFIXES
-from pipeline.errors import FileSystemError, SourceError
-from pipeline.sources import MISSING, Box, Found, Listed, Skipped, SourceOptions, measure
+from pipeline.errors import SourceError
+from pipeline.sources import MISSING, Box, Found, Listed, Measured, Skipped, SourceOptions, measure
 from pipeline.sources.cells import NAMES, choose_column, labels_of, text_of
-from pipeline.sources.compression import require_plain
-from pipeline.sources.csv_quotes import require_quotes
-from pipeline.sources.key_range import EVERYTHING, HashedSample, KeyRange, bytes_of
+from pipeline.sources.key_range import EVERYTHING, KeyRange
 from pipeline.sources.split_names import split_of_word
 from pipeline.storage import SCHEME, BucketPath, Place, is_bucket, place_of
 from pipeline.system.os_errors import cause_of, retried
@@ -32,19 +34,13 @@ from pipeline.system.wording import shortened
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pipeline.sources.sorted_rows import SortedRows
+
+FORMAT = 1
+"""Increase this if the rows that are kept change. Lists are then read again."""
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
-Choose = Callable[[Sequence[str]], dict[str, str]]
-"""Returns the name of the column of each role, from the names of all columns."""
-
-Keep = Callable[["pa.Table"], "pa.Table"]
-"""Returns the rows to keep from a table. The columns of the table are named by their roles."""
-
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
-_PARQUET = ".parquet"
-_BLOCK = 4 << 20
-"""Arrow parses this many bytes at once. A row must fit into a block."""
-_BATCH = 16_384
+_BATCH = 4096
 """At most this many rows are Python objects at the same time."""
 _ASKERS = 32
 """This many requests are sent to a bucket at the same time."""
@@ -52,6 +48,8 @@ _GS = SCHEME.encode()
 _MAX_SHOWN = 200
 """An error message shows at most this many characters of a value."""
 _SCHEME = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]*)://")
+_ROW = re.compile(r"Row #(\d+): (.*)")
+"""How Arrow begins the reason why it refuses a row of CSV. The header is row 1."""
 _ADVICE = {
     "labels": "list each image once, with all its labels in one cell, separated by |",
     "split": "an image belongs to one split",
@@ -75,40 +73,25 @@ def list_images(place: Place, options: SourceOptions) -> Iterator[Found]:
 
 
 def list_range(place: Place, options: SourceOptions, keys: KeyRange) -> Iterator[Found]:
-    """Yield the rows whose keys are in a range. Only these rows stay in memory; of JSON lines, all rows do.
-
-    A row without a path has an empty key.
-    """
+    """Yield the rows whose keys are in a range. A row without a path has an empty key."""
     from pyarrow import compute
 
-    choose = partial(_choose_columns, place=place, options=options)
-    table = _read(place, options, choose, partial(_rows_of_range, place=place, keys=keys), keys != EVERYTHING)
-    of_paths = (list(rows) for _, rows in groupby(_rows_by_path(table, place), itemgetter("path")))
-    are_boxes = CORNERS[0] in table.column_names
-    found = partial(_items_of_path, place=place, user_project=options.user_project, rows_are_boxes=are_boxes)
-    if isinstance(place, BucketPath) or compute.any(compute.starts_with(table["path"], _GS)).as_py():
-        # Each image takes a request of 30 ms or more.
-        items: Iterator[Sequence[Found]] = ordered_map(found, of_paths, _ASKERS)
-    else:
-        items = map(found, of_paths)
-    yield from chain.from_iterable(items)
+    with _opened(place, options) as rows:
+        for batch in rows.batches(keys):
+            are_boxes = CORNERS[0] in batch.schema.names
+            found = partial(_items_of_path, place=place, user_project=options.user_project, rows_are_boxes=are_boxes)
+            of_paths = (list(equal) for _, equal in groupby(_cells(batch, place), itemgetter("key")))
+            if isinstance(place, BucketPath) or compute.any(compute.starts_with(batch["key"], _GS)).as_py():
+                # Each image takes a request of 30 ms or more.
+                yield from chain.from_iterable(ordered_map(found, of_paths, _ASKERS))
+            else:
+                yield from chain.from_iterable(map(found, of_paths))
 
 
 def boundaries(place: Place, options: SourceOptions, most: int, min_images: int) -> Sequence[str]:
-    """Return keys that divide the rows into ranges of about equal size. The column of paths is read once."""
-    sample = HashedSample(most)
-
-    def choose(names: Sequence[str]) -> dict[str, str]:
-        return {"path": _choose_columns(names, place, options)["path"]}
-
-    def add_keys(table: "pa.Table") -> "pa.Table":
-        for keys in _with_keys(table, place)["path"].chunks:
-            for key in keys.to_pylist():
-                sample.add(key)
-        return table.slice(0, 0)
-
-    _read(place, options, choose, add_keys, is_stream=True)
-    return sample.boundaries(most, min_images)
+    """Return keys that divide the rows into ranges of about equal size."""
+    with _opened(place, options) as rows:
+        return rows.boundaries(most, min_images)
 
 
 def layout(place: Place, options: SourceOptions) -> str:
@@ -117,126 +100,56 @@ def layout(place: Place, options: SourceOptions) -> str:
     return f"of {measured.size} bytes, generation {measured.generation}"
 
 
-def _read(place: Place, options: SourceOptions, choose: Choose, keep: Keep, is_stream: bool) -> "pa.Table":
-    """Read the columns of the roles, name each by its role, and return the rows that `keep` keeps."""
+@contextmanager
+def _opened(place: Place, options: SourceOptions) -> "Iterator[SortedRows]":
+    """Give the rows of a list in the order of their keys. The list is read first, unless it was."""
+    # Other kinds of sources do not need Arrow.
+    from pipeline.sources.sorted_rows import SortedRows, write_sorted
+
+    measured = measure(place)
+    columns = [getattr(options, f"{role}_column") for role in NAMES]
+    identity = [FORMAT, str(place), measured.size, measured.generation, *columns, options.list_encoding]
+    name = hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).hexdigest()
+    with TemporaryDirectory() as temporary:
+        kept = place_of(options.copies or temporary) / f"{name}.arrow"
+        if not kept.is_file():
+            retried(lambda: write_sorted(kept, _read(place, measured, options)), place)
+            storage.sync_folder(kept.parent)
+        with storage.local_copy(kept) as file:
+            yield SortedRows(file)
+
+
+def _read(place: Place, measured: Measured, options: SourceOptions) -> "Iterator[pa.Table]":
+    """Yield the rows of a list, in columns that are named by their roles, with keys in place of paths."""
     import pyarrow as pa
 
+    from pipeline.sources.list_rows import rows_of_list
+
+    choose = partial(_choose_columns, place=place, options=options)
     try:
-        with storage.local_copy(place) as file:
-            require_plain(file)
-            suffix = file.suffix.lower()
-            read = _read_csv if suffix in _DELIMITERS else _read_parquet if suffix == _PARQUET else _read_json_lines
-            return retried(partial(read, file, options.list_encoding, choose, keep, is_stream), place)
+        with storage.local_copy(place, measured.generation) as file:
+            for table in rows_of_list(file, options.list_encoding, choose):
+                for start in range(0, len(table), _BATCH):
+                    yield _with_keys(table.slice(start, _BATCH), place)
     except MemoryError:  # Also raised by Arrow. The list itself may be valid.
         raise
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: text that is not UTF-8
         if isinstance(error, OSError) and cause_of(error) == "transient":
-            raise FileSystemError(f"{place} could not be read ({error.strerror or error}): run again") from error
-        reason = str(error).partition("\n")[0]
+            raise
+        reason = _ROW.sub(r"\2, in row \1", str(error).partition("\n")[0])
         raise SourceError(f"{place} cannot be read as a {place.suffix} list of images: {reason}") from error
+    if measure(place) != measured:
+        raise SourceError(f"{place} changed while it was read: run again when nothing changes it")
 
 
-def _read_csv(place: Path, encoding: str, choose: Choose, keep: Keep, is_stream: bool) -> "pa.Table":
-    import pyarrow as pa
-    from pyarrow import csv
-
-    delimiter = _DELIMITERS[place.suffix.lower()]
-    # Fields may contain line breaks. After a stray quote, Arrow would read the following rows as one field.
-    require_quotes(place, delimiter, encoding)
-    # Only with "utf8" does Arrow keep the bytes unchanged. Paths may contain any bytes.
-    block = csv.ReadOptions(block_size=_BLOCK, encoding="utf8" if encoding == "utf-8" else encoding)
-    parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    with csv.open_csv(place, block, parse) as reader:
-        columns = choose(reader.schema.names)
-    # As bytes: a path may not be UTF-8, and Arrow must not guess types ("007" and "NA" are labels, too). A dictionary
-    # stores each label only once. The offsets of `binary` hold 2 GiB of paths, those of `large_binary` hold more.
-    types = dict.fromkeys(columns.values(), pa.dictionary(pa.int32(), pa.binary()))
-    types[columns["path"]] = pa.large_binary()
-    convert = csv.ConvertOptions(include_columns=list(types), column_types=types)
-    if not is_stream:
-        return keep(_by_role(csv.read_csv(place, block, parse, convert), columns))
-    with csv.open_csv(place, block, parse, convert) as reader:
-        return _kept(reader, reader.schema, columns, keep)
-
-
-def _read_json_lines(place: Path, _encoding: str, choose: Choose, keep: Keep, _is_stream: bool) -> "pa.Table":
-    from pyarrow import json
-
-    block = json.ReadOptions(block_size=_BLOCK)
-    # Not as a stream: Arrow would take the types from the first block, and fail if a later block differs.
-    table = json.read_json(place, block)
-    columns = choose(table.column_names)
-    schema = _dates_as_text(table.schema)
-    if schema != table.schema:
-        # The file is parsed again: a value that was converted to a date has lost its text.
-        table = json.read_json(place, block, json.ParseOptions(explicit_schema=schema))
-    return keep(_by_role(table, columns))
-
-
-def _dates_as_text(schema: "pa.Schema") -> "pa.Schema":
-    """Replace dates by text. Arrow takes text that looks like a date for one, but labels must stay as they are."""
-    import pyarrow as pa
-
-    def as_text(kind: pa.DataType) -> pa.DataType:
-        if pa.types.is_list(kind):
-            return pa.list_(as_text(kind.value_type))
-        return pa.string() if pa.types.is_timestamp(kind) else kind
-
-    return pa.schema([(field.name, as_text(field.type)) for field in schema])
-
-
-def _read_parquet(place: Path, _encoding: str, choose: Choose, keep: Keep, is_stream: bool) -> "pa.Table":
-    from pyarrow import parquet
-
-    with parquet.ParquetFile(place, page_checksum_verification=True) as file:
-        columns = choose(file.schema_arrow.names)
-        names = list(dict.fromkeys(columns.values()))
-        if not is_stream:
-            return keep(_by_role(file.read(names), columns))
-        schema = file.read_row_groups([], names).schema
-        return _kept(file.iter_batches(_BATCH, columns=names), schema, columns, keep)
-
-
-def _kept(batches: Iterable["pa.RecordBatch"], schema: "pa.Schema", columns: dict[str, str], keep: Keep) -> "pa.Table":
-    """Return the rows of a stream that `keep` keeps."""
-    import pyarrow as pa
-
-    # The empty table keeps the types if there is no batch.
-    parts = [keep(_by_role(schema.empty_table(), columns))]
-    for batch in batches:
-        part = keep(_by_role(pa.Table.from_batches([batch]), columns))
-        if len(part):
-            parts.append(part)
-    return pa.concat_tables(parts)
-
-
-def _rows_of_range(table: "pa.Table", place: Place, keys: KeyRange) -> "pa.Table":
-    """Return the rows whose keys are within a range. Their column of paths then holds the keys."""
-    import pyarrow as pa
-    from pyarrow import compute
-
-    table = _with_keys(table, place)
-    first, end = (pa.scalar(bytes_of(key), pa.large_binary()) for key in keys)
-    if keys.first:
-        table = table.filter(compute.greater_equal(table["path"], first))
-    if keys.end:
-        table = table.filter(compute.less(table["path"], end))
-    return table if keys == EVERYTHING else _with_own_dictionaries(table)
-
-
-def _with_own_dictionaries(table: "pa.Table") -> "pa.Table":
-    """Remove the values of other rows from the dictionaries. Otherwise, all groups of the list would stay in memory."""
-    import pyarrow as pa
-
-    for index, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type):
-            values = table.column(index).cast(field.type.value_type)
-            table = table.set_column(index, field, values.dictionary_encode().cast(field.type))
-    return table
-
-
-def _by_role(table: "pa.Table", columns: dict[str, str]) -> "pa.Table":
-    return table.select(list(columns.values())).rename_columns(list(columns))
+def _cells(batch: "pa.RecordBatch", place: Place) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a batch."""
+    for start in range(0, len(batch), _BATCH):
+        try:
+            rows = batch.slice(start, _BATCH).to_pylist()
+        except UnicodeDecodeError as error:  # Arrow reads JSON without checking the encoding.
+            raise SourceError(f"{place} holds {error.object[:40]!r}, which is not UTF-8: save it as UTF-8") from error
+        yield from rows
 
 
 def _choose_columns(names: Sequence[str], place: Place, options: SourceOptions) -> dict[str, str]:
@@ -257,7 +170,7 @@ def _box_columns(names: Sequence[str]) -> Sequence[str]:
 
 
 def _with_keys(table: "pa.Table", place: Place) -> "pa.Table":
-    """Replace the paths of a table by keys, as bytes."""
+    """Replace the column of paths by one of keys, as bytes."""
     import pyarrow as pa
 
     try:
@@ -268,11 +181,8 @@ def _with_keys(table: "pa.Table", place: Place) -> "pa.Table":
             "in path_column"
         ) from error
     folder = _folder(place)
-    keys = []
-    for start in range(0, len(paths), _BATCH):
-        batch = paths.slice(start, _BATCH).to_pylist()
-        keys.append(pa.array([_key(path or b"", folder, place) for path in batch], pa.large_binary()))
-    return table.set_column(table.column_names.index("path"), "path", pa.chunked_array(keys, pa.large_binary()))
+    keys = [_key(path or b"", folder, place) for path in paths.to_pylist()]
+    return table.drop(["path"]).append_column("key", pa.array(keys, pa.large_binary()))
 
 
 def _folder(place: Place) -> bytes:
@@ -309,20 +219,6 @@ def _path_of_uri(uri: bytes, scheme: re.Match[bytes], place: Place) -> bytes:
     return unquote_to_bytes(slash + path)
 
 
-def _rows_by_path(table: "pa.Table", place: Place) -> Iterator[dict[str, Any]]:
-    """Yield the rows in the order of the bytes of their keys. Rows of equal keys keep their order."""
-    from pyarrow import compute
-
-    order = compute.sort_indices(table, [("path", "ascending")])
-    for start in range(0, len(order), _BATCH):
-        batch = table.take(order.slice(start, _BATCH))
-        try:
-            rows = batch.to_pylist()
-        except UnicodeDecodeError as error:  # Arrow reads JSON without checking the encoding.
-            raise SourceError(f"{place} holds {error.object[:40]!r}, which is not UTF-8: save it as UTF-8") from error
-        yield from rows
-
-
 def _items_of_path(
     rows: Sequence[dict[str, Any]], place: Place, user_project: str, rows_are_boxes: bool
 ) -> Sequence[Listed | Skipped]:
@@ -346,7 +242,7 @@ def _items_of_path(
 
 def _to_listed(row: dict[str, Any], place: Place) -> Listed | Skipped:
     """Return what a row says. The file is not measured yet."""
-    key = text_of(row["path"])
+    key = text_of(row["key"])
     if not key:
         return Skipped(key, "no path")
     for role in ("label", "group", "box_labels"):

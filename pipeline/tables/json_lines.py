@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyarrow import compute, json
 
 from pipeline.errors import SourceError
+from pipeline.sources.json_blocks import tables_of_lines, without_times
 from pipeline.storage import Place
 from pipeline.tables.selection import Selection
 from pipeline.tables.structs import changed, flat_batch, flat_schema
@@ -27,7 +28,6 @@ Open = Callable[[Place], AbstractContextManager[io.BufferedReader]]
 _BLOCK = 16 << 20
 """About this many bytes are parsed at once. A line has at most as many."""
 _ONE_TYPE = "write the column with one type, or leave it out with drop_columns"
-_ROW = re.compile(r"in row (\d+)")
 
 
 def read_json_lines(
@@ -70,9 +70,9 @@ def _survey(files: Sequence[Place], opened: Open, selection: Selection) -> pa.Sc
     total = pa.schema([])
     times, texts = set[str](), set[str]()
 
-    def without_times(name: str, field: pa.Field) -> pa.Field:
+    def as_text(name: str, field: pa.Field) -> pa.Field:
         # The types of a column that nobody reads may differ.
-        return field.with_type(_without_times(field.type) if selection.includes(name) else pa.null())
+        return field.with_type(without_times(field.type) if selection.includes(name) else pa.null())
 
     for place in files:
         with opened(place) as stream:
@@ -80,7 +80,7 @@ def _survey(files: Sequence[Place], opened: Open, selection: Selection) -> pa.Sc
                 flat = flat_schema(table.schema)
                 times |= {field.name for field in flat if pa.types.is_timestamp(field.type)}
                 texts |= {field.name for field in flat if pa.types.is_string(field.type)}
-                fields = pa.schema(changed(table.schema, without_times))
+                fields = pa.schema(changed(table.schema, as_text))
                 try:
                     total = pa.unify_schemas([total, fields], promote_options="permissive")
                 except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -91,35 +91,13 @@ def _survey(files: Sequence[Place], opened: Open, selection: Selection) -> pa.Sc
     return pa.schema(changed(total, lambda name, field: field.with_metadata(TEXT if name in are_times else None)))
 
 
-def _without_times(kind: pa.DataType) -> pa.DataType:
-    """Return text for times. Arrow takes a text for a time if all others in its block are times, too."""
-    if pa.types.is_list(kind):
-        return pa.list_(_without_times(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_without_times(field.type)) for field in kind])
-    return pa.string() if pa.types.is_timestamp(kind) else kind
-
-
 def _tables(stream: io.BufferedReader, parse: json.ParseOptions, selection: Selection) -> Iterator[pa.Table]:
-    """Yield the lines of a file, many at a time. Raises ValueError if Arrow cannot parse one."""
-    rows = 0
-    while block := stream.read(_BLOCK):
-        block += stream.readline(_BLOCK)
-        if len(block) == 2 * _BLOCK and not block.endswith(b"\n"):
-            raise ValueError(f"a line has more than {_BLOCK >> 20} MiB")
-        if block.isspace():
-            continue
-        try:
-            table = _table(block, parse, selection)
-        except pa.ArrowInvalid as error:
-            # Arrow counts from the start of the block.
-            reason = _ROW.sub(lambda match: f"in row {rows + int(match[1]) + 1}", str(error))  # noqa: B023
-            # "Column()" is the line itself.
-            is_of_column = "changed from" in reason and "Column()" not in reason
-            raise ValueError(f"{reason}: {_ONE_TYPE if is_of_column else 'each line must be one object'}") from error
+    def table_of(block: bytes) -> pa.Table:
+        table = _table(block, parse, selection)
         _require_digits(table, block, selection)
-        rows += table.num_rows
-        yield table
+        return table
+
+    return tables_of_lines(stream, table_of, _BLOCK, _ONE_TYPE)
 
 
 def _table(block: bytes, parse: json.ParseOptions, selection: Selection) -> pa.Table:

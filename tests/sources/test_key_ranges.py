@@ -17,7 +17,6 @@ from pipeline.sources.detection import images_of, key_ranges, layout_of
 from pipeline.sources.key_range import (
     EVERYTHING,
     MIN_IMAGES,
-    HashedSample,
     KeyRange,
     OrderedSample,
     bytes_of,
@@ -384,23 +383,18 @@ def test_the_range_below_a_folder(keys: KeyRange, prefix: str, below: KeyRange |
 
 
 @pytest.mark.parametrize("count", [0, 1, 9, 100, 12_345])
-def test_the_samples_have_bounded_memory_and_equal_distances(count: int):
+def test_the_sample_has_bounded_memory_and_equal_distances(count: int):
     keys = [f"{number:06d}" for number in range(count)]
-    ordered, hashed = OrderedSample(4), HashedSample(4)
+    sample = OrderedSample(4)
     for key in keys:
-        ordered.add(key)
-        for _ in range(2):  # A row may be repeated.
-            hashed.add(key.encode())
-    assert len(ordered._keys) <= 128
-    assert len(hashed._keys) == len(hashed._largest_first) <= 1024
-    assert ordered.count == count
-    assert hashed.count == pytest.approx(count, rel=0.1)
-    for sample, limit in ((ordered, 1.1), (hashed, 1.3)):
-        boundaries = sample.boundaries(4, 2)
-        assert len(boundaries) == (3 if count > 8 else 0)
-        assert all(first < end for first, end in pairwise(boundaries))
-        if count > 100:
-            assert balance(keys, ranges_between(boundaries)) < limit
+        sample.add(key)
+    assert len(sample._keys) <= 128
+    assert sample.count == count
+    boundaries = sample.boundaries(4, 2)
+    assert len(boundaries) == (3 if count > 8 else 0)
+    assert all(first < end for first, end in pairwise(boundaries))
+    if count > 100:
+        assert balance(keys, ranges_between(boundaries)) < 1.1
 
 
 @pytest.mark.usefixtures("only_inside")

@@ -10,9 +10,11 @@ import pytest
 from pyarrow import parquet
 
 from pipeline.errors import SourceError
-from pipeline.sources import MISSING, Box, Found, Listed, Skipped, SourceOptions, listing
+from pipeline.sources import MISSING, Box, Found, Listed, Skipped, SourceOptions, list_rows, listing
 from pipeline.sources.key_range import KeyRange
 from pipeline.sources.listing import list_images
+from pipeline.storage import place_of
+from standins.fake_gcs import FakeGcs
 
 
 def entries_of(place: Path, **options: Any) -> list[Found]:
@@ -80,7 +82,7 @@ def test_csv_files_of_common_programs(text: bytes, key: str, label: str, tmp_pat
 
 
 def test_a_quoted_newline_can_be_at_the_border_of_two_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(listing, "_BLOCK", 100)  # With small blocks, a few rows reach every border.
+    monkeypatch.setattr(list_rows, "_BLOCK", 100)  # With small blocks, a few rows reach every border.
     keys = [f"new\nline\n{number}\n.jpg" for number in range(100, 200)]
     place = csv(tmp_path, "path,label\n" + "".join(f'"{key}",cat\n' for key in keys))
     assert [image[0] for image in listed(place)] == keys
@@ -402,3 +404,71 @@ def test_a_cell_of_texts_that_are_not_utf_8_is_refused(tmp_path: Path, column: s
     place = parquet_file(tmp_path, path=["a.jpg"], boxes=[[[1.0, 2.0, 3.0, 4.0]]], **columns)
     with pytest.raises(SourceError, match=rf"a\.jpg' with {column} b'L\\xf6we', which is not UTF-8"):
         entries_of(place)
+
+
+def test_a_list_is_read_once_for_all_ranges(tmp_path: Path):
+    place = csv(tmp_path, "path,label\n" + "".join(f"{number:03}.jpg,cat\n" for number in range(100)))
+    options = SourceOptions(copies=str(tmp_path / "copies"))
+    first, *_ = listing.boundaries(place, options, 2, 1)
+    [kept] = (tmp_path / "copies").iterdir()
+    before = kept.stat()
+    ranges = [list(listing.list_range(place, options, KeyRange(*keys))) for keys in (("", first), (first, ""))]
+    assert [item.key for items in ranges for item in items] == [f"{number:03}.jpg" for number in range(100)]
+    assert kept.stat() == before
+    # A change gives other rows.
+    place.write_text("path,label\nother.jpg,cat\n")
+    assert [item.key for item in list_images(place, options)] == ["other.jpg"]
+
+
+def test_a_list_in_a_bucket_is_fetched_once_for_all_ranges(tmp_path: Path, gcs: FakeGcs):
+    gcs.put("bucket", "list.csv", b"path,label\n" + b"".join(b"%03d.jpg,cat\n" % number for number in range(100)))
+    options = SourceOptions(copies=str(tmp_path / "copies"))
+    place = place_of("gs://bucket/list.csv")
+    first, *_ = listing.boundaries(place, options, 2, 1)
+    ranges = [list(listing.list_range(place, options, KeyRange(*keys))) for keys in (("", first), (first, ""))]
+    assert sum(map(len, ranges)) == 100
+    assert gcs.requests["download"] == 1
+
+
+@pytest.mark.parametrize("name", ["list.csv", "list.jsonl"])
+def test_a_row_that_cannot_be_read_is_named_by_its_number(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(list_rows, "_BLOCK", 200)
+    rows = {"list.csv": (b"path,label\n", b"a.jpg,cat\n"), "list.jsonl": (b"", b'{"path": "a.jpg", "label": "cat"}\n')}
+    head, row = rows[name]
+    bad = {"list.csv": b"a.jpg,cat,x\n", "list.jsonl": b'{"path": "a.jpg"]\n'}[name]
+    number = 101 if name == "list.jsonl" else 102  # The header is row 1.
+    with pytest.raises(SourceError, match=rf"{name} cannot be read .* in row {number}\b"):
+        entries_of(csv(tmp_path, head + row * 100 + bad + row * 5, name))
+
+
+def test_the_blocks_of_json_lines_can_have_different_columns_and_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(list_rows, "_BLOCK", 100)
+    first = [{"image": f"{number:03}.jpg", "label": "2012-01-01"} for number in range(20)]
+    second = [{"image": f"{number:03}.jpg", "label": "cat", "group": None} for number in range(20, 40)]
+    third = [{"path": f"{number:03}.jpg", "image": "x", "label": "cat", "group": 7} for number in range(40, 60)]
+    images = listed(json_lines(tmp_path, *first, *second))
+    assert [image[1:] for image in images] == [(("2012-01-01",), "", "")] * 20 + [(("cat",), "", "")] * 20
+    # A column that only the last rows have decides for all.
+    assert [image[0] for image in listed(json_lines(tmp_path, *first, *third))] == [
+        f"{number:03}.jpg" for number in range(40, 60)
+    ]
+    mixed = [{"path": f"{number:03}.jpg", "label": "cat" if number else 1} for number in range(60)]
+    with pytest.raises(SourceError, match=r"label.*write the column with one type"):
+        entries_of(json_lines(tmp_path, *mixed))
+
+
+def test_a_part_of_json_lines_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(list_rows, "_BLOCK", 20_000)
+    place = json_lines(tmp_path, *({"path": f"{number:09}.jpg", "label": "cat"} for number in range(50_000)))
+    before = pa.total_allocated_bytes()
+    rows = list_rows.rows_of_list(place, "utf-8", lambda _: {"path": "path", "label": "label"})
+    held = [pa.total_allocated_bytes() - before for _ in rows]
+    assert max(held) < place.stat().st_size / 10
+
+
+def test_each_group_of_rows_can_have_a_dictionary_of_its_own(tmp_path: Path):
+    labels = pa.array([f"{number // 100}" for number in range(1000)]).dictionary_encode()
+    table = pa.table({"path": [f"{number:04}.jpg" for number in range(1000)], "label": labels})
+    parquet.write_table(table, tmp_path / "list.parquet", row_group_size=100)
+    images = listed(tmp_path / "list.parquet")
+    assert [image[1] for image in images] == [(f"{number // 100}",) for number in range(1000)]

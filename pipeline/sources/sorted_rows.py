@@ -1,0 +1,110 @@
+"""Rows of Arrow in a file, in the order of the bytes of their keys. Each range of keys reads its own rows.
+
+Memory does not grow with the rows. They are sorted in runs. A step of the merge takes the rows between two keys out of
+all runs.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, chain, pairwise
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import compute
+
+from pipeline import storage
+from pipeline.sources.key_range import KeyRange, bytes_of
+from pipeline.storage import Place
+
+RUN_ROWS = 65_536
+"""About this many rows are sorted at once."""
+PART_ROWS = 1024
+"""A step of the merge reads parts of runs of this many rows."""
+
+
+class SortedRows:
+    """The rows of a file that `write_sorted` wrote. One batch of them is in memory."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = str(file)
+        self._reader = pa.ipc.open_file(pa.OSFile(self._file))
+
+    def boundaries(self, most: int, min_rows: int) -> list[str]:
+        """Return up to `most - 1` keys that divide the rows into ranges of about equal size, of at least `min_rows`."""
+        with pa.memory_map(self._file) as mapped:  # Reads only the pages with the keys.
+            reader = pa.ipc.open_file(mapped)
+            batches = [reader.get_batch(number)["key"] for number in range(reader.num_record_batches)]
+            ends = list(accumulate(map(len, batches), initial=0))
+            parts = min(most, ends[-1] // max(1, min_rows))
+            keys = []
+            for row in (ends[-1] * part // parts for part in range(1, parts)):
+                number = bisect_left(ends, row + 1) - 1
+                keys.append(batches[number][row - ends[number]].as_py().decode("utf-8", "surrogateescape"))
+            del batches
+        return list(filter(None, dict.fromkeys(keys)))
+
+    def batches(self, keys: KeyRange) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in a range. Rows with equal keys are in one batch, in the order in which they were written."""
+        first, end = map(bytes_of, keys)
+        numbers = range(self._reader.num_record_batches)
+        # The first batch that ends in the range.
+        start = bisect_left(numbers, first, key=lambda number: self._reader.get_batch(number)["key"][-1].as_py())
+        for number in numbers[start:]:
+            batch = self._reader.get_batch(number)
+            if end and batch["key"][0].as_py() >= end:
+                return
+            yield _between(batch, first, end)
+
+
+def write_sorted(place: Place, tables: Iterable[pa.Table]) -> None:
+    """Write rows in the order of their column `key`, which is binary. Rows with equal keys keep their order."""
+    with storage.temporary_for(place.with_suffix(".runs")) as runs, storage.temporary_for(place) as merged:
+        _write(runs, _runs(tables), PART_ROWS)
+        _write(merged, _merged(runs))
+        storage.move_whole(merged, place)
+
+
+def _write(file: Path, tables: Iterator[pa.Table], max_rows: int | None = None) -> None:
+    """Write each table as a batch, or as batches of at most `max_rows`."""
+    first = next(tables, pa.table({"key": pa.array([], pa.large_binary())}))
+    with pa.OSFile(str(file), "wb") as stream, pa.ipc.new_file(stream, first.schema) as writer:
+        for table in chain([first], tables):
+            writer.write_table(table, max_rows)
+
+
+def _runs(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield all rows as tables that are sorted."""
+    waiting: list[pa.Table] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(map(len, waiting)) >= RUN_ROWS:
+            yield _in_order(pa.concat_tables(waiting))
+            waiting = []
+    if sum(map(len, waiting)):
+        yield _in_order(pa.concat_tables(waiting))
+
+
+def _in_order(table: pa.Table) -> pa.Table:
+    table = table.combine_chunks()
+    return table.take(compute.sort_indices(table["key"])).combine_chunks()
+
+
+def _merged(file: Path) -> Iterator[pa.Table]:
+    """Yield the rows of a file of sorted runs in order. Rows with equal keys are in one table."""
+    with pa.OSFile(str(file)) as stream:  # The pages of a map would count as memory of this process.
+        reader = pa.ipc.open_file(stream)
+        parts = range(reader.num_record_batches)
+        spans = [(keys[0].as_py(), keys[-1].as_py()) for keys in (reader.get_batch(part)["key"] for part in parts)]
+        step = max(1, RUN_ROWS // PART_ROWS)
+        bounds = filter(None, dict.fromkeys(sorted(first for first, _ in spans)[step::step]))
+        for first, end in pairwise([b"", *bounds, b""]):
+            read = [part for part in parts if spans[part][1] >= first and (not end or spans[part][0] < end)]
+            if read:
+                yield _in_order(pa.Table.from_batches([_between(reader.get_batch(part), first, end) for part in read]))
+
+
+def _between(rows: pa.RecordBatch, first: bytes, end: bytes) -> pa.RecordBatch:
+    """Return the rows with keys from `first` up to `end`, which is excluded. If it is empty, there is no end."""
+    keys = [first, end] if end else [first]
+    start, *ends = (bisect_left(range(len(rows)), key, key=lambda row: rows["key"][row].as_py()) for key in keys)
+    return rows.slice(start, ends[0] - start if ends else None)
