@@ -46,6 +46,7 @@ from pipeline.sources.container_rows import (
     numbered,
     piece_bytes,
     pieces_of,
+    remove_old,
     text_of_name,
 )
 from pipeline.sources.folder import are_splits, named_by_folders
@@ -178,6 +179,7 @@ def open_index(containers: Sequence[Container], others: Sequence[Skipped], optio
         files = files_of(pieces, options)
         content = _write_index(stored.rows, containers, pieces, files, _read_all(pieces, files, options), others)
         stored.save(content)
+        remove_old(files)
     pieces = content.pieces_of(containers)
     with storage.local_copy(stored.rows) as path, pa.OSFile(str(path)) as file:
         yield Index(file, pieces, files_of(pieces, options), content)

@@ -9,6 +9,7 @@ local, this copy is kept, and its images are read there. Otherwise, they are lat
 import hashlib
 import json
 import tarfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -127,7 +128,10 @@ class Description:
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a piece of a container, in the workspace. Their name has a hash of what decides their content."""
+    """The files of a piece of a container, in the workspace.
+
+    Their name has a hash of the container and of how it is read, and a hash of its state.
+    """
 
     name: str
     folder: Place
@@ -143,16 +147,9 @@ class Files:
         """Return the files of a piece that is read with some options, and with some files beside its container."""
         container = piece.container
         columns = (options.path_column, options.label_column, options.split_column, options.group_column)
-        identity = (
-            str(container.place),
-            container.key,
-            container.size,
-            container.generation,
-            name_of(container.format),
-            piece.first,
-            piece.end,
-        )
-        name, folder = hash_of([FORMAT, *identity, *columns, *beside, options.max_file_bytes]), place_of(options.copies)
+        identity = (str(container.place), container.key, name_of(container.format), *columns, options.max_file_bytes)
+        state = (FORMAT, container.size, container.generation, piece.first, piece.end, *beside)
+        name, folder = f"{hash_of(identity)}-{hash_of(state)}", place_of(options.copies)
         # In a workspace in a bucket, a copy would be no faster than the source.
         is_fetched = isinstance(container.place, BucketPath) and isinstance(folder, Path)
         return cls(
@@ -205,6 +202,23 @@ def files_of(pieces: Iterable[Piece], options: SourceOptions) -> list[Files]:
         Files.of(each, options, state_beside(each.container.format.BESIDE, each.container.place.parent))
         for each in pieces
     ]
+
+
+def remove_old(files: Sequence[Files]) -> None:
+    """Remove from a disk what is left of earlier states of some containers. `files` are those of the present state.
+
+    Files of the last day stay, because a run that listed the earlier state may need them.
+    """
+    folder = files[0].folder
+    if isinstance(folder, BucketPath):
+        return
+    used = {each.name for each in files}
+    containers = {name.partition("-")[0] for name in used}
+    oldest = time.time() - storage.local.ORPHAN_AGE_S
+    for path in folder.iterdir():
+        is_old_state = path.stem not in used and path.stem.partition("-")[0] in containers
+        if is_old_state and path.stat().st_mtime < oldest:
+            path.unlink(missing_ok=True)
 
 
 def are_there(files: Files, has_copies: bool) -> bool:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -199,6 +200,28 @@ def test_an_index_whose_copies_were_removed_is_made_again(expected: dict[str, An
     for path in (tmp_path / "w" / "raw").rglob("*.images"):
         path.unlink()
     assert_equal(built(source, tmp_path / "w"), expected)
+
+
+@pytest.mark.parametrize("is_in_bucket", [False, True])
+def test_the_copies_of_an_earlier_state_are_removed_after_a_day(is_in_bucket: bool, tmp_path: Path, gcs: FakeGcs):
+    copies = tmp_path / "w" / "raw" / "containers"
+
+    def build_with(images: dict[str, bytes]) -> set[Path]:
+        file = write_zip(tmp_path / "a.zip", images, zipfile.ZIP_DEFLATED)
+        gcs.put("bucket", "raw/a.zip", file.read_bytes())
+        built("gs://bucket/raw/a.zip" if is_in_bucket else file, tmp_path / "w")
+        return {path for path in copies.iterdir() if path.suffix in (".images", ".container")}
+
+    built(write_zip(tmp_path / "other.zip", drawn(), zipfile.ZIP_DEFLATED), tmp_path / "w")
+    others = {path for path in copies.iterdir() if path.suffix == ".images"}
+    first = build_with(drawn(count=3)) - others
+    second = build_with(drawn(count=4)) - others - first
+    assert first < build_with(drawn(count=4))  # A run of the last day may need them.
+    for path in copies.iterdir():
+        os.utime(path, (0, 0))
+    third = build_with(drawn(count=5))
+    assert third > others
+    assert not third & (first | second)
 
 
 def changed_before_writing(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
