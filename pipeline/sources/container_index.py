@@ -2,24 +2,16 @@
 
 It joins the rows of all pieces of containers: see container_rows.py. Only then it is known which names are unique. It
 is kept, too, and each range of keys reads its own rows of it.
-
-The rows are sorted in runs. A step of the merge takes the rows between two keys out of all runs. So the memory of the
-process does not grow with the rows, apart from the mapped pages of the runs: about 0.1 kB per row, which the system can
-drop at any time.
 """
 
 import json
 import logging
 import re
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import accumulate
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +43,7 @@ from pipeline.sources.container_rows import (
 )
 from pipeline.sources.folder import are_splits, named_by_folders
 from pipeline.sources.key_range import KeyRange, bytes_of
+from pipeline.sources.sorted_rows import SortedRows, write_sorted
 from pipeline.sources.split_names import split_of_word
 from pipeline.storage import BucketPath, Place, place_of
 from pipeline.system.os_errors import unless_missing
@@ -59,23 +52,9 @@ from pipeline.system.progress import progress
 
 THREADS = 4
 """This many containers of a bucket are read at the same time."""
-RUN_ROWS = 16_384
-"""About this many rows are sorted at once. They take a few megabytes."""
-SAMPLE = 256
-"""Each row of this distance in a run is in the sample that decides the steps of the merge."""
 _log = logging.getLogger(__name__)
 _NUMBER = re.compile(r"-\d+(-of-\d+)?(-[0-9a-f]+)?$")
 """The number at the end of the name of one of many containers."""
-_TEMPORARY = (".by-name", ".by-key")
-_SORTED = pa.schema([*ROWS, pa.field("piece", pa.int32()), pa.field("key", pa.large_binary())])
-
-
-class _Batch(NamedTuple):
-    """A batch of the index."""
-
-    first: str
-    """Its first key."""
-    rows: int
 
 
 @dataclass(frozen=True)
@@ -86,8 +65,6 @@ class _Known:
     """Of each piece: the number of its container, and its rows."""
     have_copies: Sequence[bool]
     """Whether each piece has copies."""
-    batches: Sequence[tuple[str, int]]
-    """The first key and the number of rows of each batch."""
     has_splits: bool
     classes: Sequence[str] | None
 
@@ -99,39 +76,21 @@ class _Known:
 class Index:
     """The rows of a source in the order of their keys. One batch of them is in memory."""
 
-    def __init__(self, file: pa.NativeFile, pieces: Sequence[Piece], files: Sequence[Files], known: _Known) -> None:
-        self._reader = pa.ipc.open_file(file)
-        self._pieces, self._files, self._known = pieces, files, known
-        self._batches = [_Batch(*batch) for batch in known.batches]
+    def __init__(self, rows: SortedRows, pieces: Sequence[Piece], files: Sequence[Files], known: _Known) -> None:
+        self._rows, self._pieces, self._files, self._known = rows, pieces, files, known
         self._splits = [split_of_container(each.container.key) for each in pieces]
 
     def boundaries(self, most: int, min_images: int) -> list[str]:
         """Return keys that divide the rows into ranges of about equal size."""
-        ends = list(accumulate(batch.rows for batch in self._batches))
-        rows = ends[-1] if ends else 0
-        parts = min(most, rows // max(1, min_images))
-        keys = []
-        for row in (rows * part // parts for part in range(1, parts)):
-            number = bisect_left(ends, row + 1)
-            place = row - ends[number] + self._batches[number].rows
-            keys.append(text_of_name(self._reader.get_batch(number)["key"][place].as_py()))
-        return list(dict.fromkeys(keys))
+        return self._rows.boundaries(most, min_images)
 
     def items(self, keys: KeyRange) -> Iterator[Found]:
         """Yield the rows in a range."""
         if self._known.classes is not None:
             yield Classes(tuple(self._known.classes), {})
-        after = [batch.first for batch in self._batches[1:]]
-        for number, (batch, next_first) in enumerate(zip(self._batches, [*after, None], strict=True)):
-            if (next_first is not None and bytes_of(next_first) <= bytes_of(keys.first)) or (
-                keys.end and bytes_of(batch.first) >= bytes_of(keys.end)
-            ):
-                continue
-            rows = self._reader.get_batch(number)
-            first = _position(rows["key"], bytes_of(keys.first))
-            end = _position(rows["key"], bytes_of(keys.end)) if keys.end else len(rows)
-            for start in range(first, end, BATCH_ROWS):
-                yield from self._found(rows.slice(start, min(BATCH_ROWS, end - start)))
+        for rows in self._rows.batches(keys):
+            for start in range(0, len(rows), BATCH_ROWS):
+                yield from self._found(rows.slice(start, BATCH_ROWS))
 
     def _found(self, rows: pa.RecordBatch) -> Iterator[Found]:
         keys_and_pieces = zip(rows["key"].to_pylist(), rows["piece"].to_pylist(), strict=True)
@@ -181,8 +140,8 @@ def open_index(containers: Sequence[Container], others: Sequence[Skipped], optio
         stored.save(content)
         remove_old(files)
     pieces = content.pieces_of(containers)
-    with storage.local_copy(stored.rows) as path, pa.OSFile(str(path)) as file:
-        yield Index(file, pieces, files_of(pieces, options), content)
+    with storage.local_copy(stored.rows) as path:
+        yield Index(SortedRows(path), pieces, files_of(pieces, options), content)
     pa.default_memory_pool().release_unused()  # It keeps up to 100 MB for later, which the next stage cannot use.
 
 
@@ -282,10 +241,10 @@ def _write_index(
         has_splits = are_splits([name for name in below if name], below.__getitem__, containers[0].place.parent)
     numbers = {each.key: number for number, each in enumerate(containers)}
     rows = _without_prefix(_rows_of(files, others), bytes_of(prefix))
+    write_sorted(place, rows, partial(_with_own_keys, [each.container.key for each in pieces]))
     return _Known(
         pieces=[(numbers[each.container.key], each.first, each.end) for each in pieces],
         have_copies=[each.has_copies for each in found],
-        batches=_write_sorted(place, rows, [each.container.key for each in pieces]),
         has_splits=has_splits,
         classes=_classes(pieces, found),
     )
@@ -318,96 +277,10 @@ def _without_prefix(tables: Iterable[pa.Table], prefix: bytes) -> Iterator[pa.Ta
         yield rows.append_column("key", names)
 
 
-def _write_sorted(place: Place, rows: Iterable[pa.Table], containers: Sequence[str]) -> list[tuple[str, int]]:
-    """Write rows in the order of their keys. If the names of images are equal, their keys become their numbers.
-
-    Returns:
-        The first key and the number of rows of each batch.
-    """
-    have_equal_names = False
-
-    def renamed(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        nonlocal have_equal_names
-        for table in tables:
-            repeated = _repeated(table)
-            if repeated.any():
-                have_equal_names = True
-                table = _numbered(table, repeated, containers)
-            yield table
-
-    with ExitStack() as stack:
-        by_name, by_key = (stack.enter_context(storage.temporary_for(place.with_suffix(each))) for each in _TEMPORARY)
-        _write(by_name, _runs(rows))
-        found = _write(by_key, renamed(_merged(by_name)))
-        if have_equal_names:
-            # The order is that of the names. Each batch becomes a run.
-            _write(by_name, map(_in_order, _tables(by_key)))
-            found = _write(by_key, _merged(by_name))
-        storage.move_whole(by_key, place)
-    return found
-
-
-def _write(file: Path, tables: Iterable[pa.Table]) -> list[tuple[str, int]]:
-    """Write each table as a batch. Return the first key and the number of rows of each."""
-    found = []
-    with pa.OSFile(str(file), "wb") as stream, pa.ipc.new_file(stream, _SORTED) as writer:
-        for table in tables:
-            writer.write_table(table.combine_chunks())
-            found.append((text_of_name(table["key"][0].as_py()), len(table)))
-    return found
-
-
-def _tables(file: Path) -> Iterator[pa.Table]:
-    with pa.OSFile(str(file)) as stream:
-        reader = pa.ipc.open_file(stream)
-        for number in range(reader.num_record_batches):
-            yield pa.Table.from_batches([reader.get_batch(number)])
-
-
-def _in_order(table: pa.Table) -> pa.Table:
-    table = table.combine_chunks()
-    return table.take(compute.sort_indices(table["key"]))
-
-
-def _runs(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield all rows as tables that are sorted."""
-    waiting: list[pa.Table] = []
-    for table in tables:
-        waiting.append(table)
-        if sum(map(len, waiting)) >= RUN_ROWS:
-            yield _in_order(pa.concat_tables(waiting))
-            waiting = []
-    if waiting:
-        yield _in_order(pa.concat_tables(waiting))
-
-
-def _merged(file: Path) -> Iterator[pa.Table]:
-    """Yield the rows of a file of sorted runs in order. Rows with equal keys are in one table."""
-    samples = [
-        key for run in _tables(file) for key in run["key"].take(pa.array(range(0, len(run), SAMPLE))).to_pylist()
-    ]
-    bounds = list(dict.fromkeys(sorted(samples)[RUN_ROWS // SAMPLE :: RUN_ROWS // SAMPLE]))
-    starts: list[int] = []
-    for end in [*bounds, None]:
-        with pa.memory_map(str(file)) as mapped:
-            reader = pa.ipc.open_file(mapped)
-            runs = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-            starts = starts or [0] * len(runs)
-            ends = [len(run) if end is None else _position(run["key"], end) for run in runs]
-            parts = [
-                run.slice(first, last - first)
-                for run, first, last in zip(runs, starts, ends, strict=True)
-                if last > first
-            ]
-            if parts:
-                yield _in_order(pa.Table.from_batches(parts))
-            starts = ends
-            del runs, parts
-
-
-def _position(keys: pa.Array, wanted: bytes) -> int:
-    """Return the number of the first key in order that does not come before another one."""
-    return bisect_left(range(len(keys)), wanted, key=lambda number: keys[number].as_py())
+def _with_own_keys(containers: Sequence[str], table: pa.Table) -> pa.Table:
+    """Return rows in order. If the names of images are equal, their keys become container and number."""
+    repeated = _repeated(table)
+    return _numbered(table, repeated, containers) if repeated.any() else table
 
 
 def _repeated(table: pa.Table) -> NDArray[np.bool_]:

@@ -5,7 +5,7 @@ all runs.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
 
@@ -16,10 +16,12 @@ from pipeline import storage
 from pipeline.sources.key_range import KeyRange, bytes_of
 from pipeline.storage import Place
 
-RUN_ROWS = 65_536
-"""About this many rows are sorted at once."""
+RUN_ROWS = 16_384
+"""About this many rows are sorted at once. They take a few megabytes."""
 PART_ROWS = 1024
 """A step of the merge reads parts of runs of this many rows."""
+Rename = Callable[[pa.Table], pa.Table]
+"""Returns the same table, or one with other keys."""
 
 
 class SortedRows:
@@ -56,12 +58,37 @@ class SortedRows:
             yield _between(batch, first, end)
 
 
-def write_sorted(place: Place, tables: Iterable[pa.Table]) -> None:
-    """Write rows in the order of their column `key`, which is binary. Rows with equal keys keep their order."""
+def write_sorted(place: Place, tables: Iterable[pa.Table], renamed: Rename | None = None) -> None:
+    """Write rows in the order of their column `key`, which is binary. Rows with equal keys keep their order.
+
+    Args:
+        place: The file, which is whole or absent.
+        tables: The rows.
+        renamed: Gets the rows in order, and all rows with equal keys at once. Rows with other keys are sorted again.
+    """
     with storage.temporary_for(place.with_suffix(".runs")) as runs, storage.temporary_for(place) as merged:
         _write(runs, _runs(tables), PART_ROWS)
-        _write(merged, _merged(runs))
+        are_renamed = False
+
+        def in_order() -> Iterator[pa.Table]:
+            nonlocal are_renamed
+            for table in _merged(runs):
+                other = renamed(table) if renamed else table
+                are_renamed |= other is not table
+                yield other
+
+        _write(merged, in_order())
+        if are_renamed:
+            _write(runs, map(_in_order, _tables(merged)), PART_ROWS)
+            _write(merged, _merged(runs))
         storage.move_whole(merged, place)
+
+
+def _tables(file: Path) -> Iterator[pa.Table]:
+    with pa.OSFile(str(file)) as stream:
+        reader = pa.ipc.open_file(stream)
+        for number in range(reader.num_record_batches):
+            yield pa.Table.from_batches([reader.get_batch(number)])
 
 
 def _write(file: Path, tables: Iterator[pa.Table], max_rows: int | None = None) -> None:

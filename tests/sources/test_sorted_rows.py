@@ -59,3 +59,30 @@ def test_there_can_be_no_row(tmp_path: Path):
     write_sorted(tmp_path / "rows.arrow", iter([]))
     rows = SortedRows(tmp_path / "rows.arrow")
     assert list(rows.batches(EVERYTHING)) == rows.boundaries(8, 1) == []
+
+
+def test_no_more_than_a_step_of_the_merge_is_in_memory(tmp_path: Path):
+    """A step has about as many rows as a run."""
+    rows = [(b"%07d" % (7 * number % 200_003), number) for number in range(200_003)]
+    sorted_rows._write(tmp_path / "runs", sorted_rows._runs(tables_of(rows, 10_000)), sorted_rows.PART_ROWS)
+    steps = list(sorted_rows._merged(tmp_path / "runs"))
+    assert [key for step in steps for key in step["key"].to_pylist()] == [key for key, _ in sorted(rows)]
+    assert max(map(len, steps)) < 3 * sorted_rows.RUN_ROWS
+    assert len(steps) > 5
+
+
+@pytest.mark.usefixtures("small_runs")
+def test_renamed_rows_are_sorted_again(tmp_path: Path):
+    rows = [(b"%d" % (number % 700), number) for number in range(1000)]
+
+    def renamed(table: pa.Table) -> pa.Table:
+        keys = table["key"].to_pylist()
+        if len(keys) == len(set(keys)):
+            return table
+        numbers = table["number"].to_pylist()
+        others = [b"9-%03d" % n if keys.count(k) > 1 else k for k, n in zip(keys, numbers, strict=True)]
+        return table.set_column(0, "key", pa.array(others, pa.large_binary()))
+
+    write_sorted(tmp_path / "rows.arrow", tables_of(rows, 9), renamed)
+    expected = [(b"9-%03d" % number if number % 700 < 300 else key, number) for key, number in rows]
+    assert rows_of(tmp_path / "rows.arrow") == sorted(expected)

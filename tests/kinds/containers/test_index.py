@@ -12,7 +12,7 @@ from pipeline.config.settings import settings_from
 from pipeline.engines import local
 from pipeline.engines.task import Outcome, Task
 from pipeline.kinds.images.containers import parquet as parquet_format
-from pipeline.sources import Listed, SourceOptions, container_index
+from pipeline.sources import Listed, SourceOptions, sorted_rows
 from pipeline.sources.container_rows import Container, pieces_of
 from pipeline.sources.detection import images_of, key_ranges
 from pipeline.stages.extract import extract
@@ -25,8 +25,8 @@ MEGABYTE = 1_000_000
 @pytest.fixture
 def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sort and merge a few rows at a time, as a million rows are in runs of the usual size."""
-    monkeypatch.setattr(container_index, "RUN_ROWS", 8)
-    monkeypatch.setattr(container_index, "SAMPLE", 2)
+    monkeypatch.setattr(sorted_rows, "RUN_ROWS", 8)
+    monkeypatch.setattr(sorted_rows, "PART_ROWS", 2)
 
 
 def listed(place: Path, copies: Path) -> list[Any]:
@@ -47,8 +47,8 @@ def test_small_runs_give_the_same_index(tmp_path: Path, monkeypatch: pytest.Monk
     names = [f"packed/{name}/{number:03d}.jpg" for name in ("cats", "dogs") for number in range(60)]
     place = many_tars(tmp_path / "source", names, files=5)
     at_once = listed(place, tmp_path / "at once")
-    monkeypatch.setattr(container_index, "RUN_ROWS", 8)
-    monkeypatch.setattr(container_index, "SAMPLE", 2)
+    monkeypatch.setattr(sorted_rows, "RUN_ROWS", 8)
+    monkeypatch.setattr(sorted_rows, "PART_ROWS", 2)
     assert listed(place, tmp_path / "in runs") == at_once
     assert [each.key for each in at_once] == sorted(name.removeprefix("packed/") for name in names)
 
@@ -78,19 +78,6 @@ def test_ranges_of_keys_take_their_rows_from_several_batches(tmp_path: Path):
     parts = [list(images_of(place, options, each)) for each in ranges]
     assert [item for part in parts for item in part] == listed(place, tmp_path / "copies")
     assert {len(part) for part in parts} <= {17, 18}
-
-
-def test_no_more_than_a_step_of_the_merge_is_in_memory(tmp_path: Path):
-    """A hundred thousand names are merged in steps of about RUN_ROWS rows."""
-    rows = pa.table({"key": pa.array([b"%07d" % (7 * row % 200_003) for row in range(200_003)], pa.large_binary())})
-    tables = (rows.slice(start, 10_000) for start in range(0, len(rows), 10_000))
-    file = tmp_path / "runs"
-    with pa.OSFile(str(file), "wb") as stream, pa.ipc.new_file(stream, rows.schema) as writer:
-        for run in container_index._runs(tables):
-            writer.write_table(run.combine_chunks())
-    steps = list(container_index._merged(file))
-    assert [key for step in steps for key in step["key"].to_pylist()] == sorted(rows["key"].to_pylist())
-    assert max(map(len, steps)) < 1.2 * container_index.RUN_ROWS
 
 
 def write_large_parquet(path: Path, rows: int, row_group: int) -> dict[str, bytes]:
