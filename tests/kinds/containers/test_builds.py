@@ -177,7 +177,7 @@ def run_and_kill_in(function: str, calls: int, source: Path, workspace: Path) ->
     code = (
         "import importlib, os, signal, sys\n"
         "from pipeline.engines import local\n"
-        "local.outcomes = lambda task, places: (task.call(place) for place in places)\n"
+        "local.Workers.outcomes = lambda _, task, places: (task.call(place) for place in places)\n"
         "module, _, name = sys.argv[3].rpartition('.')\n"
         "module, left = importlib.import_module(module), int(sys.argv[4])\n"
         "real = getattr(module, name)\n"
