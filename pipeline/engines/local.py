@@ -11,7 +11,7 @@ from typing import Self
 
 from pipeline.engines.calls import WorkersLost
 from pipeline.engines.task import Outcome, Task
-from pipeline.system.arrow import ONE_THREAD
+from pipeline.system.arrow import ONE_THREAD, never_import_pandas
 from pipeline.system.environment import environment_with
 from pipeline.system.process import start_worker
 from pipeline.system.resources import available_memory, usable_cores
@@ -82,13 +82,18 @@ class Workers:
             self._processes, self._memory = processes_for(calls, task.memory), task.memory
             # Spawned, because a fork of a process with threads may hang.
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self._processes, context, start_worker, (os.getpid(),))
+            self._pool = ProcessPoolExecutor(self._processes, context, _start, (os.getpid(),))
         return self._pool
 
     def _end(self) -> None:
         if self._pool:
             self._pool.shutdown(cancel_futures=True)
         self._pool, self._processes, self._memory = None, 0, 0
+
+
+def _start(parent: int) -> None:
+    start_worker(parent)
+    never_import_pandas()  # No code of a user runs here.
 
 
 def processes_for(calls: int, memory: int) -> int:

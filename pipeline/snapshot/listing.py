@@ -25,8 +25,8 @@ _ADVICE_ON_ROWS = (
     "images, set SOURCE to one file"
 )
 
-ExamineEach = Callable[[Sequence[Any]], list[Any]]
-"""Returns what `examine` of the lister returns for each content: see pipeline/plan/example_kind.py."""
+ExamineEach = Callable[[Sequence[Any]], Iterator[Any]]
+"""Yields what `examine` of the lister returns for each content: see pipeline/plan/example_kind.py."""
 
 
 @dataclass

@@ -6,7 +6,7 @@
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -90,15 +90,12 @@ def divide(settings: Settings, engine: Engine | None = None) -> list[str]:
     folder = snapshots_folder(settings) / RANGES / f"{started_ns}-{place_hash(settings.source_uri)}"
     lister = _lister(settings)
 
-    def examine_each(contents: Sequence[Any]) -> list[Any]:
+    def examine_each(contents: Sequence[Any]) -> Iterator[Any]:
         assert engine
         paths = _write_range_files(settings, folder / "examined", contents, started_ns)
         with progress(lister.examines, len(paths), "parts") as advance:
             engine(Task(examine_range_file, allowlists(), lister.memory), paths, advance)
-        found = [storage.read_json(_examined_path(path)) for path in paths]
-        for path in paths:  # Each has up to tens of megabytes, and nothing else reads it.
-            _examined_path(path).unlink()
-        return found
+        return map(_take_examined, paths)
 
     ranges = lister.divide(
         folder, MAX_RANGES, examine_each if engine else None, starts_quickly=bool(engine and settings.engine == "local")
@@ -234,6 +231,14 @@ def _listing_of(path: str) -> Listing:
             f"the range of {path} was not listed, or this host does not see its listing yet: run again, or list it "
             "first (in Airflow: clear the task `extract_range`)"
         ) from error
+
+
+def _take_examined(path: str) -> Any:
+    """Return what `examine_range_file` wrote: up to tens of megabytes, which nothing else reads."""
+    place = _examined_path(path)
+    content = storage.read_json(place)
+    place.unlink()
+    return content
 
 
 def _examined_path(path: str) -> Place:

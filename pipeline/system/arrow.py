@@ -1,6 +1,5 @@
 """How PyArrow works in this process."""
 
-import multiprocessing
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,9 +42,9 @@ class _WithoutPandas(MetaPathFinder):
             raise ModuleNotFoundError("Arrow needs no pandas here", name=fullname)
 
 
-def is_worker() -> bool:
-    """Whether this is a process of the local engine, which runs no code of a user."""
-    return multiprocessing.parent_process() is not None
+def never_import_pandas() -> None:
+    """Keep this process from importing pandas, as `leave_out_pandas` does, without loading Arrow now."""
+    sys.meta_path.insert(0, _WithoutPandas())
 
 
 def leave_out_pandas() -> None:

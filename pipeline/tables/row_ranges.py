@@ -1,7 +1,7 @@
 """Table -> snapshot, at once or in ranges of its files, for `pipeline/stages/extract.py`.
 
 The table is read twice, because what a column holds is known only after its last row. `list_all` does both. For a
-large table, `divide` reads it for its schema. Then several tasks read the ranges again, and list their rows.
+large table, `divide` or the tasks of the engine read it for its schema. Then several tasks read the ranges again, and list their rows.
 """
 
 import base64
@@ -23,7 +23,6 @@ from pipeline.config.allowed import require_output
 from pipeline.errors import SettingsError, SourceError
 from pipeline.snapshot.listing import ExamineEach, Listing
 from pipeline.storage import Place, place_of
-from pipeline.system.arrow import is_worker, leave_out_pandas
 from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.parallel import items_ahead
 from pipeline.system.progress import Advance, Show, no_progress, progress
@@ -179,8 +178,6 @@ class TableLister:
     def examine(self, content: Any) -> Any:
         """Return the facts of a range, with its rows numbered from its start, and the rows of each piece, as JSON."""
         keep_large_blocks()
-        if is_worker():
-            leave_out_pandas()
         range_ = ExaminedRange(**content)
         reader = self._reader_of(table_files(self._options.place))
         reader.begin_with(ipc.read_schema(pa.py_buffer(base64.b64decode(range_.first_schema))))
@@ -196,8 +193,6 @@ class TableLister:
     def list_range(self, content: Any, started_ns: int, show: Show) -> Listing:
         """List the rows of a range."""
         keep_large_blocks()
-        if is_worker():
-            leave_out_pandas()
         range_ = TableRange(**content)
         pieces = [FilePiece(**piece) for piece in range_.pieces]
         # Anyone who can write to the workspace can write a range file. The reader refuses files outside of the table.

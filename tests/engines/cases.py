@@ -12,7 +12,6 @@ from pyarrow import csv, parquet
 
 from pipeline.config.allowed import SOURCES
 from pipeline.errors import SourceError, StorageError
-from pipeline.system.arrow import leave_out_pandas
 from pipeline.system.kernel import number as number_in
 from tests.waiting import simulated_work
 
@@ -71,7 +70,6 @@ def be_killed_always(place: str) -> int:
 
 def convert_without_pandas(place: str) -> int:
     """Write whether Arrow imported pandas for a conversion, which it does by default."""
-    leave_out_pandas()
     assert pa.array(["a", None]).to_pylist() == ["a", None]
     Path(place).write_text(str("pandas" in sys.modules))
     return COUNT

@@ -1,5 +1,6 @@
 """Images in ranges of their keys, for `pipeline/stages/extract.py`."""
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -41,7 +42,7 @@ class ImageLister(Lister):
         place, source = self._options.place, self._options.source
         # Without this, the next lines read all containers in this process.
         if examine_each and len(parts := unread_parts(place, source, max_ranges)) > 1:
-            examine_each(parts)
+            deque(examine_each(parts), maxlen=0)
         usual = MIN_IMAGES_OF_PROCESS if starts_quickly else MIN_IMAGES
         min_images = whole_number("TENFOLD_RANGE_IMAGES", usual)
         if starts_quickly:
