@@ -88,7 +88,7 @@ def require_allowed_folders(settings: Settings) -> None:
     for small in ("labels", "partitions"):
         require_folder(folder / small)
     require_outputs([folder / "windows", snapshots / RANGES])
-    require_outputs(place_of(settings.workspace) / name for name in ("raw", "runs"))
+    require_outputs(place_of(settings.workspace) / name for name in ("raw", "raw/containers", "runs"))
 
 
 def _name(settings: Settings) -> str:

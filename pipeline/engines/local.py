@@ -56,7 +56,8 @@ class Workers:
             for call in as_completed(calls):
                 yield call.result()
         except BrokenProcessPool as error:
-            processes = self._processes
+            # The pool may have more, which had nothing to do.
+            processes = min(self._processes, len(places))
             # Calls that ended before the kill, also if that came between two submissions: they need not be made again.
             ended = [call for call in calls if call.done() and not call.exception()]
             self._end()

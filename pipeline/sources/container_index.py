@@ -35,6 +35,7 @@ from pipeline.sources.container_rows import (
     files_of,
     hash_of,
     known,
+    note_use,
     numbered,
     piece_bytes,
     pieces_of,
@@ -140,8 +141,10 @@ def open_index(containers: Sequence[Container], others: Sequence[Skipped], optio
         stored.save(content)
         remove_old(files)
     pieces = content.pieces_of(containers)
+    files = files_of(pieces, options)
+    note_use(files)
     with storage.local_copy(stored.rows) as path:
-        yield Index(SortedRows(path), pieces, files_of(pieces, options), content)
+        yield Index(SortedRows(path), pieces, files, content)
     pa.default_memory_pool().release_unused()  # It keeps up to 100 MB for later, which the next stage cannot use.
 
 

@@ -8,6 +8,7 @@ local, this copy is kept, and its images are read there. Otherwise, they are lat
 
 import hashlib
 import json
+import os
 import tarfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,7 +41,7 @@ from pipeline.storage import BucketPath, Place, place_of
 from pipeline.system.environment import whole_number
 from pipeline.system.os_errors import cause_of, unless_missing
 
-FORMAT = 3
+FORMAT = 4
 """Increase this if the files of an index change. Containers are then read again."""
 PIECE_MEGABYTES = 32
 """A piece of a container has about this many megabytes, which take seconds."""
@@ -207,7 +208,7 @@ def files_of(pieces: Iterable[Piece], options: SourceOptions) -> list[Files]:
 def remove_old(files: Sequence[Files]) -> None:
     """Remove from a disk what is left of earlier states of some containers. `files` are those of the present state.
 
-    Files of the last day stay, because a run that listed the earlier state may need them.
+    Files that were listed in the last day stay, because a run may need them.
     """
     folder = files[0].folder
     if isinstance(folder, BucketPath):
@@ -217,8 +218,19 @@ def remove_old(files: Sequence[Files]) -> None:
     oldest = time.time() - storage.local.ORPHAN_AGE_S
     for path in folder.iterdir():
         is_old_state = path.stem not in used and path.stem.partition("-")[0] in containers
-        if is_old_state and path.stat().st_mtime < oldest:
-            path.unlink(missing_ok=True)
+        if is_old_state:
+            with suppress(FileNotFoundError):  # Another run may remove it, too.
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
+
+
+def note_use(files: Sequence[Files]) -> None:
+    """Note that a run lists these files now, so that no other run removes them today."""
+    for each in files:
+        if isinstance(each.folder, Path):
+            for suffix in ("images", "container"):
+                with suppress(FileNotFoundError):  # Not all containers have copies.
+                    os.utime(f"{each.folder / each.name}.{suffix}")
 
 
 def are_there(files: Files, has_copies: bool) -> bool:
@@ -256,6 +268,9 @@ def described(piece: Piece, files: Files, options: SourceOptions) -> Description
             raise FileSystemError(f"{container.place} could not be read ({reason}): run again") from error
         form = name_of(container.format)
         raise SourceError(f"{container.place} cannot be read as a {form} file of images: {reason}") from error
+    # Other pieces of the file may be those of another state.
+    if isinstance(container.place, Path) and measure(container.place)[:2] != (container.size, container.generation):
+        raise SourceError(f"{container.place} changed while it was read: run again when nothing changes it")
     storage.sync_folder(files.folder)
     storage.write_json(files["json"], asdict(description), synced=True)
     return description

@@ -133,6 +133,10 @@ def _read(place: Place, measured: Measured, options: SourceOptions) -> "Iterator
                     yield _with_keys(table.slice(start, _BATCH), place)
     except MemoryError:  # Also raised by Arrow. The list itself may be valid.
         raise
+    except FileNotFoundError as error:
+        raise SourceError(
+            f"{place} changed or vanished while it was read: run again when nothing changes it"
+        ) from error
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: text that is not UTF-8
         if isinstance(error, OSError) and cause_of(error) == "transient":
             raise

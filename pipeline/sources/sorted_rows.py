@@ -1,7 +1,7 @@
 """Rows of Arrow in a file, in the order of the bytes of their keys. Each range of keys reads its own rows.
 
-Memory does not grow with the rows. They are sorted in runs. A step of the merge takes the rows between two keys out of
-all runs.
+The rows are sorted in runs. A step of the merge takes the rows between two keys out of all runs. It holds one part of
+each run: a 256th of the rows at most. Rows with equal keys are held together.
 """
 
 from bisect import bisect_left
@@ -13,12 +13,13 @@ import pyarrow as pa
 from pyarrow import compute
 
 from pipeline import storage
+from pipeline.errors import FileSystemError
 from pipeline.sources.key_range import KeyRange, bytes_of
 from pipeline.storage import Place
 
-RUN_ROWS = 16_384
-"""About this many rows are sorted at once. They take a few megabytes."""
-PART_ROWS = 1024
+RUN_ROWS = 65_536
+"""About this many rows are sorted at once. They take about ten megabytes."""
+PART_ROWS = 256
 """A step of the merge reads parts of runs of this many rows."""
 Rename = Callable[[pa.Table], pa.Table]
 """Returns the same table, or one with other keys."""
@@ -29,7 +30,10 @@ class SortedRows:
 
     def __init__(self, file: Path) -> None:
         self._file = str(file)
-        self._reader = pa.ipc.open_file(pa.OSFile(self._file))
+        try:
+            self._reader = pa.ipc.open_file(pa.OSFile(self._file))
+        except pa.ArrowException as error:
+            raise FileSystemError(f"{file} is damaged: remove it, and run again") from error
 
     def boundaries(self, most: int, min_rows: int) -> list[str]:
         """Return up to `most - 1` keys that divide the rows into ranges of about equal size, of at least `min_rows`."""

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config.preflight import preflight_without_source
 from pipeline.config.settings import Settings
-from pipeline.engines import Engine, opened_engine
+from pipeline.engines import opened_engine
 from pipeline.errors import SettingsError
 from pipeline.gate.decide import ask_terminal
 from pipeline.plan.options import arrange_of
@@ -12,7 +12,6 @@ from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.stages.extract import extract
 from pipeline.stages.shard import write_shards
 from pipeline.stages.upload import publish
-from pipeline.storage import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,20 +25,16 @@ def build(settings: Settings, for_training: bool = False) -> dict[str, Any]:
     import pipeline.report.card  # noqa: F401 - as the next line: a missing package is reported before hours of listing
 
     with opened_engine(settings.engine) as engine:
-        if not for_training:
-            return _published(settings, extract(settings, engine), engine)
-        # Imports SciPy, which takes 0.3 s.
-        from pipeline.runs.requirements import require_before_listing, require_trainable
+        if for_training:
+            # Imports SciPy, which takes 0.3 s.
+            from pipeline.runs.requirements import require_before_listing, require_trainable
 
-        require_before_listing(settings)
+            require_before_listing(settings)
         snapshot = extract(settings, engine)
-        require_trainable(settings, snapshot)
-        return _published(settings, snapshot, engine)
-
-
-def _published(settings: Settings, snapshot: Place, engine: Engine | None = None) -> dict[str, Any]:
-    ask = ask_terminal()
-    return publish(write_shards(settings, snapshot, ask, engine), settings, ask)
+        if for_training:
+            require_trainable(settings, snapshot)
+        plan = write_shards(settings, snapshot, ask_terminal(), engine)
+    return publish(plan, settings, ask_terminal())
 
 
 def build_dataframe(frame: "DataFrame", settings: Settings) -> dict[str, Any]:
@@ -57,7 +52,8 @@ def build_dataframe(frame: "DataFrame", settings: Settings) -> dict[str, Any]:
         raise SettingsError("dataset_name is empty: name the dataset of the DataFrame")
     settings = settings.model_copy(update={"example_kind": "table", "engine": "spark"})
     preflight_without_source(settings)
-    return _published(settings, list_dataframe(frame, settings, arrange_of(settings)))
+    snapshot = list_dataframe(frame, settings, arrange_of(settings))
+    return publish(write_shards(settings, snapshot, ask_terminal()), settings, ask_terminal())
 
 
 def build_input(settings: Settings) -> dict[str, str]:
@@ -76,5 +72,6 @@ def build_input(settings: Settings) -> dict[str, str]:
     with opened_engine(settings.engine) as engine:
         snapshot = extract(settings, engine)
         require_trainable(settings, snapshot)
-        dataset = _published(settings, snapshot, engine)["dataset"]
+        plan = write_shards(settings, snapshot, ask_terminal(), engine)
+    dataset = publish(plan, settings, ask_terminal())["dataset"]
     return {"prepare": settings.prepare, "dataset": dataset, "source_root": load_snapshot(snapshot).origin.root}

@@ -72,7 +72,8 @@ def extract(settings: Settings, engine: Engine | None = None) -> Place:
 def divide(settings: Settings, engine: Engine | None = None) -> list[str]:
     """Write a file for each range of a large source, and return their paths. The list is empty for a small source.
 
-    Variables in the environment set the size of a range: TENFOLD_RANGE_IMAGES, and TENFOLD_RANGE_MEGABYTES of a table.
+    Variables in the environment set the size of a range: TENFOLD_RANGE_IMAGES, and TENFOLD_RANGE_MEGABYTES of a table
+    or of containers.
 
     Args:
         settings: The settings of the source.
@@ -100,17 +101,17 @@ def divide(settings: Settings, engine: Engine | None = None) -> list[str]:
     ranges = lister.divide(
         folder, MAX_RANGES, examine_each if engine else None, starts_quickly=bool(engine and settings.engine == "local")
     )
+    _remove_divisions(folder.parent, place_hash(settings.source_uri), started_ns - DIVISIONS_KEPT_NS)
     if len(ranges) < 2:
         return []
     paths = _write_range_files(settings, folder, ranges, started_ns)
     for changed in (folder, folder.parent, folder.parent.parent):  # All of them may be new.
         storage.sync_folder(changed)
-    _remove_divisions(folder.parent, place_hash(settings.source_uri), started_ns - DIVISIONS_KEPT_NS)
     return paths
 
 
 def _remove_divisions(folder: Place, of_source: str, before_ns: int) -> None:
-    """Remove old divisions of a source. The snapshots that they became do not need them."""
+    """Remove old divisions of a source. If one became no snapshot, its files are read again."""
     for started_ns, division in divisions_of(folder, of_source):
         if started_ns >= before_ns:
             continue
@@ -152,9 +153,16 @@ def load_range_file(path: str) -> RangeFile:
     """Read a file that `divide` wrote.
 
     Raises FormatError if another version of Tenfold wrote it, SettingsError if the administrator does not allow it.
+    Raises FileSystemError if it is missing.
     """
     require_output(place_of(path))
-    content = storage.read_json(place_of(path))
+    try:
+        content = storage.read_json(place_of(path))
+    except FileNotFoundError as error:
+        raise FileSystemError(
+            f"{path} is missing, or this host does not see it yet: the ranges of a run are removed after a week. Run "
+            "again, or " + EXTRACT_AGAIN
+        ) from error
     require_format(content.pop("format", None), SNAPSHOT_FORMAT, path, EXTRACT_AGAIN)
     return RangeFile(**content)
 
@@ -235,9 +243,9 @@ def _listing_of(path: str) -> Listing:
 
 def _take_examined(path: str) -> Any:
     """Return what `examine_range_file` wrote: up to tens of megabytes, which nothing else reads."""
-    place = _examined_path(path)
-    content = storage.read_json(place)
-    place.unlink()
+    content = storage.read_json(_examined_path(path))
+    _examined_path(path).unlink()
+    place_of(path).unlink()
     return content
 
 

@@ -1,7 +1,8 @@
 """Table -> snapshot, at once or in ranges of its files, for `pipeline/stages/extract.py`.
 
 The table is read twice, because what a column holds is known only after its last row. `list_all` does both. For a
-large table, `divide` or the tasks of the engine read it for its schema. Then several tasks read the ranges again, and list their rows.
+large table, `divide` or the tasks of the engine read it for its schema. Then several tasks read the ranges again, and
+list their rows.
 """
 
 import base64
