@@ -361,7 +361,7 @@ def test_only_an_invalid_list_is_reported_as_bad_input(
 ):
     """When a list is copied from a bucket, the local disk may be full, and Arrow may run out of memory."""
 
-    def failing_copy(place: Path) -> Path:
+    def failing_copy(place: Path, generation: int | None = None) -> Path:
         raise failure
 
     listed = listing(settings, tmp_path)
