@@ -40,7 +40,7 @@ from pipeline.storage import BucketPath, Place, place_of
 from pipeline.system.environment import whole_number
 from pipeline.system.os_errors import cause_of, unless_missing
 
-FORMAT = 3
+FORMAT = 4
 """Increase this if the files of an index change. Containers are then read again."""
 PIECE_MEGABYTES = 32
 """A piece of a container has about this many megabytes, which take seconds."""
@@ -217,8 +217,9 @@ def remove_old(files: Sequence[Files]) -> None:
     oldest = time.time() - storage.local.ORPHAN_AGE_S
     for path in folder.iterdir():
         is_old_state = path.stem not in used and path.stem.partition("-")[0] in containers
-        if is_old_state and path.stat().st_mtime < oldest:
-            path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # Another task removes the same files.
+            if is_old_state and path.stat().st_mtime < oldest:
+                path.unlink()
 
 
 def are_there(files: Files, has_copies: bool) -> bool:

@@ -209,6 +209,9 @@ def test_the_copies_of_an_earlier_state_are_removed_after_a_day(is_in_bucket: bo
     def build_with(images: dict[str, bytes]) -> set[Path]:
         file = write_zip(tmp_path / "a.zip", images, zipfile.ZIP_DEFLATED)
         gcs.put("bucket", "raw/a.zip", file.read_bytes())
+        return build_again(file)
+
+    def build_again(file: Path) -> set[Path]:
         built("gs://bucket/raw/a.zip" if is_in_bucket else file, tmp_path / "w")
         return {path for path in copies.iterdir() if path.suffix in (".images", ".container")}
 
@@ -222,6 +225,11 @@ def test_the_copies_of_an_earlier_state_are_removed_after_a_day(is_in_bucket: bo
     third = build_with(drawn(count=5))
     assert third > others
     assert not third & (first | second)
+    fourth = build_with(drawn(count=6))
+    assert fourth > third  # Those of the third state are new.
+    for path in copies.iterdir():
+        os.utime(path, (0, 0))
+    assert build_again(tmp_path / "a.zip") == fourth - (third - others)  # Even if the index is known.
 
 
 def changed_before_writing(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
