@@ -340,7 +340,7 @@ def test_images_beside_their_list_say_what_else_to_set(tmp_path: Path):
     """The Hub has such folders, with a metadata.csv."""
     files = {"1.jpg": jpeg(1), "2.jpg": jpeg(2), "metadata.csv": b"file_name,label\n1.jpg,a\n2.jpg,b\n"}
     source = folder(tmp_path / "source", files)
-    message = r"\(2 not in a class folder; 1 not an image by its name: \.csv 1\).* set SOURCE to one file"
+    message = r"\(2 not in a class folder; 1 not an image by its name: \.csv 1\).* set SOURCE to one of these files"
     with pytest.raises(SourceError, match=message):
         built(source, tmp_path / "w")
     assert sum(built(source / "metadata.csv", tmp_path / "w")["examples"].values()) == 2
@@ -350,7 +350,9 @@ def test_images_beside_their_list_say_what_else_to_set(tmp_path: Path):
     "write", [parquet_of_links, lambda root: write_zip(root.with_suffix(".zip"), {"a.csv": b"x,y\n1,2\n"})]
 )
 def test_files_of_rows_without_images_say_what_else_to_set(write: Callable[[Path], Path], tmp_path: Path):
-    message = "no images under .* set TABLE and LABEL instead of SOURCE. .* paths of images, set SOURCE to one file"
+    message = (
+        "no images under .* set TABLE and LABEL instead of SOURCE. .* the paths of images, set SOURCE to one of these"
+    )
     with pytest.raises(SourceError, match=message):
         built(write(tmp_path / "source"), tmp_path / "w")
 
