@@ -25,7 +25,7 @@ def extract(for_training: bool, example_kind: str = "images") -> list[str]:
     A large source is only divided into ranges, which the tasks `extract_range` list.
 
     *Cost*: new images on a disk, and new zip, tar, Parquet and TFRecord files are read once. A bucket is only listed. A
-    table is read once for its schema.
+    list of images is read once. A table is read once for its schema.
 
     *A failure*: a setting or the source is wrong. The message names it. The task is not retried: trigger the DAG again
     with another value.
@@ -55,8 +55,7 @@ def extract(for_training: bool, example_kind: str = "images") -> list[str]:
 def extract_range(range_file: str) -> None:
     """List one range of a large source, and sort its rows for the plan. For a small source, this task is skipped.
 
-    *Cost*: new images on a disk are read once. A bucket is only listed. 0.3 GB of memory, 0.5 GB for a table, and more
-    for lists in JSON lines.
+    *Cost*: new images on a disk are read once. A bucket is only listed. 0.3 GB of memory, 0.5 GB for a table.
 
     *A failure*: a file cannot be read, or changed meanwhile. The message names it. Clear this task: the other ranges
     are kept.

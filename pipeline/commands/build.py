@@ -31,7 +31,10 @@ def extract(options: argparse.Namespace) -> Result:
 
 
 def _tuned(settings: "Settings") -> "Settings":
-    """Prepare this process for a build. It does nothing else, unlike a process that calls our functions."""
+    """Save memory in this process, which runs nothing but this build.
+
+    A Python program that calls Tenfold keeps its own settings.
+    """
     share_one_arena()
     if settings.example_kind == "table":
         leave_out_pandas()

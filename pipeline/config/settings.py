@@ -308,8 +308,9 @@ class _SettingsBeforeGate(BaseModel):
         "",
         title="Label column",
         description="In a list: the column of labels; several labels of an image are separated by |. Empty: label, "
-        "class, category, labels or cls. In a file with images: their column, or the field of the JSON files "
-        "beside them. In a table: the column to learn.",
+        "class, category, labels or cls. In Parquet or TFRecord files with images: the column of labels. In zip or tar "
+        "files: the field of the JSON files beside the images, or the suffix of the files with the labels (cls, json "
+        "or txt). In a table: the column to learn.",
     )
 
     split_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, SOURCE] = Field(

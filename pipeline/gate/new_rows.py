@@ -23,9 +23,9 @@ MAX_SHOWN = 60
 
 
 class _Moments:
-    """Compares the mean of a number, or that of each place of a vector, with that of the training rows.
+    """Compares the mean of a number, or that of each position of a vector, with that of the training rows.
 
-    Without a deviation, there is no unit for a drift, so such a place does not count.
+    Without a deviation, there is no unit for a drift, so such a position does not count.
     """
 
     def __init__(self, mean: float | Sequence[float], deviation: float | Sequence[float]) -> None:
@@ -90,7 +90,7 @@ class NewRows:
             value in any row, with what is different. `new_values` are, by column, the texts that the model never saw:
             number and share of the `rows` with them, number of `texts`, and the most frequent ones. `means` are, by
             column, how far the mean moved, in standard deviations of the training rows, less what chance explains.
-            Of a vector, this is the root mean square over its places.
+            Of a vector, this is the root mean square over its positions.
         """
         drifts = {name: moments.drift() for name, moments in self._moments.items()}
         return {

@@ -21,8 +21,8 @@ from pipeline.sources.key_range import bytes_of
 from pipeline.storage import Place
 
 _ADVICE_ON_ROWS = (
-    ". If each row of these files is an example, set TABLE and LABEL instead of SOURCE. If their rows are the paths of "
-    "images, set SOURCE to one file"
+    ". If each row of these files is an example, set TABLE and LABEL instead of SOURCE. If their rows hold the paths "
+    "of images, set SOURCE to one of these files"
 )
 
 ExamineEach = Callable[[Sequence[Any]], Iterator[Any]]

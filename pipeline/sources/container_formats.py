@@ -8,12 +8,14 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol, cast, runtime_checkable
+from typing import IO, Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from pipeline.sources import Box, Classes, Skipped, SourceOptions
 from pipeline.storage import Place
+from pipeline.system.wording import shortened
 
 _PACKAGE = "pipeline.kinds.images.containers"
+_MAX_SHOWN = 60
 
 
 class ContainedImage(NamedTuple):
@@ -99,3 +101,15 @@ def in_one_spelling(name: str) -> str:
     """Return the path of an image: `./cats//1.jpg` and `cats/1.jpg` are one."""
     is_plain = not name or (name[0] not in "./" and name[-1] != "/" and "//" not in name and "/." not in name)
     return name if is_plain else posixpath.normpath(name).lstrip("/")
+
+
+def require_no_vector(cell: Any) -> None:
+    """Refuse 0 or 1 for each class with ValueError.
+
+    Read as labels, all images of three classes would have the labels 0 and 1.
+    """
+    if isinstance(cell, list) and all(each in (0, 1) for each in cell) and len(cell) > len(set(cell)):
+        raise ValueError(
+            f"the label {shortened(str(cell), _MAX_SHOWN)} looks like a vector with 0 or 1 for each class: write a "
+            'list of the labels instead, such as ["cat", "dog"], or name another column in label_column'
+        )

@@ -139,10 +139,10 @@ def open_index(containers: Sequence[Container], others: Sequence[Skipped], optio
         files = files_of(pieces, options)
         content = _write_index(stored.rows, containers, pieces, files, _read_all(pieces, files, options), others)
         stored.save(content)
-        remove_old(files)
     pieces = content.pieces_of(containers)
     files = files_of(pieces, options)
     note_use(files)
+    remove_old(files)
     with storage.local_copy(stored.rows) as path:
         yield Index(SortedRows(path), pieces, files, content)
     pa.default_memory_pool().release_unused()  # It keeps up to 100 MB for later, which the next stage cannot use.

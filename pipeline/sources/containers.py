@@ -1,4 +1,6 @@
-"""A zip, tar, Parquet or TFRecord file that holds images, or a folder of such files with few images beside them.
+"""Files that hold many images: zip, tar, Parquet or TFRecord.
+
+A source is such a file, or a folder that has more such files than images in class folders.
 
 The formats are the modules of `pipeline/kinds/images/containers`. The key of an image is its name within the container,
 if no other image of the source has this name. Otherwise, it is the key of the container and the number of the row or
@@ -44,7 +46,7 @@ class FirstFormat(NamedTuple):
 
 
 def recognizes(place: Place) -> bool:
-    """Whether `place` is a container with images, or a folder of containers with few images beside them."""
+    """Whether `place` is a container with images, or a folder that has more containers than images."""
     return first_format(place).holds_images
 
 

@@ -67,7 +67,7 @@ def pooled(column: Column, shortest: int, longest: int) -> str:
     """Say what a model sees of lists that are no vectors. `shortest` and `longest` are their lengths."""
     noun, seen = _POOLED.get(column.type, _POOLED_NUMBERS)
     lengths = str(longest) if shortest == longest else f"{shortest} to {longest}"
-    advice = ". Write lists of one length for an input for each place" if column.type in VECTOR_TYPES else ""
+    advice = ". If all lists had one length, the model would see each number" if column.type in VECTOR_TYPES else ""
     return f"column {column.name!r}: lists of {lengths} {noun}; the model sees {seen}{advice}"
 
 

@@ -71,7 +71,7 @@ class Column:
     """The format of texts that are dates or times, as for `datetime.strptime`. Empty: ISO 8601."""
     length: int | None = None
     """Number of values of each list, if all lists have the same one, and are of a type of VECTOR_TYPES. A model has an
-    input for each place of these vectors."""
+    input for each position of these vectors."""
 
     @property
     def is_ragged(self) -> bool:

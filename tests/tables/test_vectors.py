@@ -1,4 +1,4 @@
-"""Lists that all have one length are vectors, with one input for each place. Other lists are pooled, with a note."""
+"""Lists that all have one length are vectors, with one input for each position. Other lists are pooled, with a note."""
 
 import json
 import logging
@@ -44,7 +44,7 @@ ROWS, PLACES = 1000, 8
 
 
 def table_of(seed: int = 0) -> pa.Table:
-    """Return rows whose label only the places of `v` tell: their mean has no trace of it.
+    """Return rows whose label only the positions of `v` tell: their mean has no trace of it.
 
     Every tenth row has no `counts`, whose numbers are those of times.
     """
@@ -115,18 +115,18 @@ def test_each_place_has_a_mean_and_a_deviation_of_its_own(made: Built):
     [
         (
             [[1.5] * (1 + number % 7) for number in range(60)],
-            "column 'x': lists of 1 to 7 numbers; the model sees the mean of their logarithms. Write lists of one "
-            "length for an input for each place",
+            "column 'x': lists of 1 to 7 numbers; the model sees the mean of their logarithms. If all lists had "
+            "one length, the model would see each number",
         ),
         (
             [[number] * (number % 3) for number in range(60)],
-            "column 'x': lists of 0 to 2 numbers; the model sees the mean of their logarithms. Write lists of one "
-            "length for an input for each place",
+            "column 'x': lists of 0 to 2 numbers; the model sees the mean of their logarithms. If all lists had "
+            "one length, the model would see each number",
         ),
         (
             [[True] * (1 + number % 2) for number in range(60)],
-            "column 'x': lists of 1 to 2 truth values; the model sees the share of the true ones. Write lists of one "
-            "length for an input for each place",
+            "column 'x': lists of 1 to 2 truth values; the model sees the share of the true ones. If all lists had "
+            "one length, the model would see each number",
         ),
         (
             [["a", "b", str(number)] for number in range(60)],
@@ -198,7 +198,7 @@ def test_several_ranges_find_what_one_finds(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_wide_vector_is_one_column_everywhere(tmp_path: Path):
-    """An embedding has 4,096 places. No page may show them, and a record has one feature for all."""
+    """An embedding has 4,096 positions. No page may show them, and a record has one feature for all."""
     random = np.random.default_rng(0)
     wide = random.normal(size=(300, 4096)).astype("float32")
     wide[:, 7] = 0.1
@@ -220,7 +220,7 @@ def test_a_wide_vector_is_one_column_everywhere(tmp_path: Path):
 
 
 @pytest.mark.core
-def test_the_places_of_a_vector_are_learned(run: Run):
+def test_the_positions_of_a_vector_are_learned(run: Run):
     """Their mean tells nothing: an AUC of 0.51."""
     figures = storage.read_json(run.folder / "evaluation.json")["figures"]
     assert figures["auc"]["value"] > 0.95
@@ -312,7 +312,7 @@ def schema_of(length: int | None, missing: int = 0) -> Schema:
     return Schema([Column("v", "float", is_list=True, length=length, missing=missing), label], 10, "classification")
 
 
-def test_a_window_joins_the_places_of_its_versions():
+def test_a_window_joins_the_positions_of_its_versions():
     random = np.random.default_rng(0)
     parts = [random.normal(each, 1 + each, (10 - each, 2)) for each in range(2)]
     facts = [{"count": len(part), "mean": part.mean(axis=0), "deviation": part.std(axis=0)} for part in parts]
@@ -346,7 +346,9 @@ def test_a_window_of_vectors_of_two_lengths_is_refused(tmp_path: Path):
         lists = [[float(number)] * length for number in range(40)]
         parquet_of(tmp_path / "sales" / f"{day}.parquet", v=lists, y=[number % 2 for number in range(40)])
         build(settings_from({**values, "data_date": day}).dated())
-    with pytest.raises(DatasetError, match=r"the lists of the column 'v' have (8|7) values in the first and (8|7) in "):
+    with pytest.raises(
+        DatasetError, match=r"the lists of the column 'v' have (8|7) values in the first version and (8|7) in "
+    ):
         newest_dataset(settings_from(values))
 
 
@@ -368,7 +370,7 @@ def test_the_gate_names_another_length_and_a_drift(tmp_path: Path):
     assert "v" not in table_changes(shorter, replace(before.dataset, table=pooled))["columns"]
 
 
-def test_drifted_places_of_new_rows_are_named():
+def test_drifted_positions_of_new_rows_are_named():
     schema = schema_of(2)
     table = {**schema.to_json(), "preprocessing": {"v": {"count": 10, "mean": [0.0, 5.0], "deviation": [0.0, 2.0]}}}
     rows = NewRows(table, "abc")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pipeline.sources import Skipped, SourceOptions
 from pipeline.sources.cells import NAMES, labels_of
-from pipeline.sources.container_formats import ContainedImage, in_one_spelling
+from pipeline.sources.container_formats import ContainedImage, in_one_spelling, require_no_vector
 from pipeline.sources.folder import NOT_BY_NAME, begins_as_image, why_no_image
 from pipeline.sources.suffixes import suffix_of
 
@@ -20,9 +20,9 @@ _MAX_TOGETHER = 16
 """At most about this many files are in memory. Names such as `img.0001.jpg` may all have one name before the point."""
 _MAX_LABEL = 200
 """A text with more characters is a caption."""
-_YOLO = re.compile(r"(\d+( +[-+.\de]+){4,}\s*)+")
-"""Rows of a class and a box, or the corners of an outline."""
-_OTHER_IMAGE = "another image of a sample, such as a mask"
+_YOLO_ROW = re.compile(r"\d+(\s+[-+.\de]+){4,}")
+"""A class and a box, or the corners of an outline."""
+_OTHER_IMAGE = "additional image of a sample, such as a mask"
 
 
 class ArchivedFile(NamedTuple):
@@ -109,7 +109,7 @@ def _images_of_sample(sample: list[_Member], label_column: str, texts: "_Texts")
         yield ContainedImage(only.name, only.content, only.file.offset, size=only.file.size)
         return
     images = {_stem(each.name) for each in sample if not each.reason}
-    beside = {each.name: each.content or b"" for each in sample if each.is_label}
+    beside = {_stem(each.name) + suffix_of(each.name): each.content or b"" for each in sample if each.is_label}
     for each in sample:
         if each.reason:
             if not (each.is_label and images):
@@ -133,6 +133,7 @@ def _labels_beside(stem: str, beside: dict[str, bytes], label_column: str, texts
             continue
         try:
             cell = _cell(beside[name], suffix, "" if is_suffix else label_column)
+            require_no_vector(cell)
         except ValueError as error:  # JSON, or text in UTF-8.
             raise ValueError(f"{name}, which is beside an image, holds no label: {error}") from error
         if labels := labels_of(cell):
@@ -150,7 +151,10 @@ def _cell(content: bytes, suffix: str, label_column: str) -> Any:
     if not isinstance(fields, dict):
         return fields
     names = [label_column] if label_column else NAMES["label"]
-    return next((fields[name] for name in names if name in fields), None)
+    found = next((fields[name] for name in names if name in fields), None)
+    if isinstance(found, dict):
+        raise ValueError(f"its label is an object ({', '.join(found)}): write the label itself")
+    return found
 
 
 class _Texts:
@@ -159,9 +163,10 @@ class _Texts:
     _COUNTED = 10_000
     """The first files decide."""
     _FEW = 20
-    """The texts of fewer images may all be different classes if they are short."""
-    _WORDS = 4
-    """The names of classes have fewer words than this, on average."""
+    """The texts of fewer images may all be different classes, even if their names have several words."""
+    _WORDS_IF_FEW = 4
+    _WORDS = 2
+    """The names of classes have at most this many words, on average. There may be as many classes as images."""
 
     def __init__(self) -> None:
         self._count = self._words = 0
@@ -169,29 +174,31 @@ class _Texts:
 
     def add(self, name: str, text: str) -> None:
         """Add the text of an image. Raises ValueError if it is no label."""
-        if _YOLO.fullmatch(text):
+        if all(_YOLO_ROW.fullmatch(line.strip()) for line in text.strip().splitlines()):
             raise ValueError(
-                f"{name} holds boxes as of YOLO, not a label: write a list of the images with the columns "
-                "xmin, ymin, xmax and ymax in pixels, or pack the images in class folders without such files"
+                f"{name} holds boxes in YOLO format, not a label: write a list of the images with the columns path, "
+                "label, xmin, ymin, xmax and ymax in pixels. Or pack the images in class folders, without the .txt "
+                "files. If these texts are labels, set label_column to txt"
             )
         if len(text) > _MAX_LABEL:
-            raise ValueError(f"{name} has {len(text)} characters, {self._no_labels()}")
+            raise ValueError(f"{name} has {len(text)} characters: {self._no_labels()}")
         if self._count < self._COUNTED:
             self._count += 1
             self._words += len(text.split())
             self._different.add(hash(text))
 
     def require_labels(self) -> None:
-        """Raise ValueError if nearly each image has another text."""
-        are_few = self._count < self._FEW and self._words <= self._WORDS * self._count
-        if not are_few and len(self._different) > 0.9 * self._count:
+        """Raise ValueError if nearly each image has another text of several words."""
+        words = self._WORDS_IF_FEW if self._count < self._FEW else self._WORDS
+        if self._words > words * self._count and len(self._different) > 0.9 * self._count:
             raise ValueError(
-                f"{len(self._different)} of {self._count} .txt files beside its images differ, {self._no_labels()}"
+                f"{len(self._different)} of {self._count} .txt files beside its images differ: {self._no_labels()}"
             )
 
     @staticmethod
     def _no_labels() -> str:
         return (
-            "as captions do: name the field of the .json files that holds the labels in label_column, pack the images "
-            "in class folders without .txt files, or set label_column to txt if these texts are labels"
+            "they look like captions, not labels. If they are labels, set label_column to txt. Otherwise, set "
+            "label_column to the field of the .json files that holds the label, or pack the images in class folders "
+            "without .txt files"
         )

@@ -48,16 +48,14 @@ class HubColumns:
     @property
     def image_structs(self) -> list[str]:
         """The columns of images in the form of the Hub, which stores sound in such structs, too."""
-        return [
-            name
-            for name, kind in self.types.items()
-            if is_image_struct(kind) and self._feature(name).get("_type", "Image") == "Image"
-        ]
+        return [name for name, kind in self.types.items() if is_image_struct(kind) and self._may_be_image(name)]
 
     @property
     def image_lists(self) -> list[str]:
         """The columns with several images in a row."""
-        return [name for name, kind in self.types.items() if is_image_struct(element_of(kind))]
+        return [
+            name for name, kind in self.types.items() if is_image_struct(element_of(kind)) and self._may_be_image(name)
+        ]
 
     @property
     def of_bytes(self) -> list[str]:
@@ -91,8 +89,19 @@ class HubColumns:
 
     def boxes(self, label: str) -> str:
         """Return the column of the boxes, in the struct that has one label for each of them; empty if there is none."""
-        names = [f"{label.rpartition('.')[0]}.{name}" for name in BOXES] if "." in label else []
+        has_several = "." in label and element_of(self.types[label]) is not None
+        names = [f"{label.rpartition('.')[0]}.{name}" for name in BOXES] if has_several else []
         return next((name for name in names if name in self.types and _has_lists(self.types[name])), "")
+
+    def has_numbers(self, name: str) -> bool:
+        """Whether there is a column of this name, and each row has one number."""
+        import pyarrow as pa
+
+        kind = self.types.get(name, pa.null())
+        return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+    def _may_be_image(self, name: str) -> bool:
+        return bool(self._feature(name).get("_type", "Image") == "Image")
 
     def _feature(self, name: str) -> Mapping[str, Any]:
         if name in self._features:
@@ -162,7 +171,7 @@ def _has_lists(kind: "pa.DataType") -> bool:
 
 def _choice(names: list[str]) -> str:
     if not names:
-        return "write it with a column of labels, because no other column can hold them"
+        return "no column can hold labels: add a column of texts or integers"
     return f"name the column that holds the labels in label_column ({', '.join(names)})"
 
 

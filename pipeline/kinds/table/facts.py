@@ -155,7 +155,7 @@ def table_changes(now: Mapping[str, Any], before: Dataset | None) -> dict[str, A
         `against` is the last version. `columns` are those that are missing now, are new, or have another type, each
         with what is different. `new_values` are, by column, the share of the training rows whose text the last version
         did not have, and the most frequent of these texts. `means` are, by column, how far the mean moved, in standard
-        deviations of the last version. Of a vector, this is the root mean square over its places.
+        deviations of the last version. Of a vector, this is the root mean square over its positions.
     """
     if before is None or not before.table:
         return None

@@ -160,7 +160,7 @@ def _over(mask: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
 def _average(column: Column, facts: Mapping[str, Any]) -> Any:
     """Return the value that stands for a missing one, if a model has learned from a column with a value in each row.
 
-    It is the mean, from which no row is far on average; of a vector, that of each place. None if the model takes
+    It is the mean, from which no row is far on average; of a vector, that of each position. None if the model takes
     missing values.
     """
     if has_mask(column) or column.type == "string":

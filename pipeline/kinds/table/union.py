@@ -72,8 +72,9 @@ def _conflict_of_lengths(schemas: Sequence[Schema]) -> Conflict | None:
             return Conflict(
                 first,
                 other,
-                f"the lists of the column {name!r} have {lengths[first]} values in the first and {lengths[other]} in "
-                "the second: build both again with lists of one length, or without the column (drop_columns)",
+                f"the lists of the column {name!r} have {lengths[first]} values in the first version and "
+                f"{lengths[other]} in the second: build both again with lists of one length, or without the "
+                "column (drop_columns)",
             )
     return None
 

@@ -1,4 +1,4 @@
-"""The scale of each place of the vectors of a table, over a sample of the training rows.
+"""The scale of each position of the vectors of a table, over a sample of the training rows.
 
 The sample has the first rows of their order, so it is the same whatever the order of the source and the engine.
 """
@@ -16,16 +16,16 @@ from pipeline.snapshot.raw_example import record_of_line
 from pipeline.tables.schema import Schema
 
 MAX_NUMBERS = 1 << 22
-"""The sample has about this many numbers: 1,024 rows of vectors of 4,096 places, whose means are then right to 3% of a
-deviation. They take 32 MB."""
+"""The sample has about this many numbers: 1,024 rows of vectors of 4,096 positions, whose means are then right to 3% of
+a deviation. They take 32 MB."""
 MIN_ROWS = 16
-"""The sample has this many rows, however many places there are."""
+"""The sample has this many rows, however many positions there are."""
 _DIGITS = 9
 """Significant digits of a float of 32 bits. All digits of 64 bits would double the size of `dataset.json`."""
 
 
 def vector_facts(schema: Schema, lines: Iterable[bytes]) -> dict[str, dict[str, Any]]:
-    """Return mean and deviation of each place of the vectors of a table, by column.
+    """Return mean and deviation of each position of the vectors of a table, by column.
 
     Only the first of `lines`, which are those of training rows, are read.
     """
@@ -42,7 +42,7 @@ def vector_facts(schema: Schema, lines: Iterable[bytes]) -> dict[str, dict[str, 
 
 
 def _facts(vectors: NDArray[np.float64]) -> dict[str, Any]:
-    """Return the facts of vectors, (rows, places). Infinite numbers do not count."""
+    """Return the facts of vectors, (rows, positions). Infinite numbers do not count."""
     is_finite = np.isfinite(vectors)
     counts = np.maximum(is_finite.sum(axis=0), 1)
     vectors = np.where(is_finite, vectors, 0.0)

@@ -12,8 +12,8 @@ outliers do not decide them:
   Numerical Features in Tabular Deep Learning. A linear layer of them is any curve of straight pieces.
 - whole numbers with few values: a weight for each value, as the values of a text have one.
 
-Of a vector, it sees each place on a scale with the mean at 0 and the deviation 1, with the same limit. Of other lists
-it sees a mean.
+Of a vector, it sees each position on a scale with the mean at 0 and the deviation 1, with the same limit. Of other
+lists it sees a mean.
 """
 
 from bisect import bisect_right
@@ -214,7 +214,7 @@ def _scale_of(facts: Mapping[str, Any], smallest_step: int = 1, most_values: int
 
 
 def _places(inputs: Tensors, column: Column, facts: Mapping[str, Any]) -> Any:
-    """Return the numbers of a column of vectors, each place on its own scale, (batch, length); 0 for missing ones."""
+    """Return the numbers of a column of vectors, by the scale of each position, (batch, length); 0 for missing ones."""
     offsets = [-mean for mean in facts["mean"]]
     # In float64, as the numbers of other columns.
     centered = layers.Rescaling(1.0, offsets, dtype="float64")(inputs[column.name])

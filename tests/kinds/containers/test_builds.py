@@ -209,6 +209,9 @@ def test_the_copies_of_an_earlier_state_are_removed_after_a_day(is_in_bucket: bo
     def build_with(images: dict[str, bytes]) -> set[Path]:
         file = write_zip(tmp_path / "a.zip", images, zipfile.ZIP_DEFLATED)
         gcs.put("bucket", "raw/a.zip", file.read_bytes())
+        return build_again(file)
+
+    def build_again(file: Path) -> set[Path]:
         built("gs://bucket/raw/a.zip" if is_in_bucket else file, tmp_path / "w")
         return {path for path in copies.iterdir() if path.suffix in (".images", ".container")}
 
@@ -222,6 +225,11 @@ def test_the_copies_of_an_earlier_state_are_removed_after_a_day(is_in_bucket: bo
     third = build_with(drawn(count=5))
     assert third > others
     assert not third & (first | second)
+    fourth = build_with(drawn(count=6))
+    assert fourth > third  # Those of the third state are new.
+    for path in copies.iterdir():
+        os.utime(path, (0, 0))
+    assert build_again(tmp_path / "a.zip") == fourth - (third - others)  # Even if the index is known.
 
 
 def changed_before_writing(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
@@ -332,7 +340,7 @@ def test_images_beside_their_list_say_what_else_to_set(tmp_path: Path):
     """The Hub has such folders, with a metadata.csv."""
     files = {"1.jpg": jpeg(1), "2.jpg": jpeg(2), "metadata.csv": b"file_name,label\n1.jpg,a\n2.jpg,b\n"}
     source = folder(tmp_path / "source", files)
-    message = r"\(2 not in a class folder; 1 not an image by its name: \.csv 1\).* set SOURCE to one file"
+    message = r"\(2 not in a class folder; 1 not an image by its name: \.csv 1\).* set SOURCE to one of these files"
     with pytest.raises(SourceError, match=message):
         built(source, tmp_path / "w")
     assert sum(built(source / "metadata.csv", tmp_path / "w")["examples"].values()) == 2
@@ -342,7 +350,9 @@ def test_images_beside_their_list_say_what_else_to_set(tmp_path: Path):
     "write", [parquet_of_links, lambda root: write_zip(root.with_suffix(".zip"), {"a.csv": b"x,y\n1,2\n"})]
 )
 def test_files_of_rows_without_images_say_what_else_to_set(write: Callable[[Path], Path], tmp_path: Path):
-    message = "no images under .* set TABLE and LABEL instead of SOURCE. .* paths of images, set SOURCE to one file"
+    message = (
+        "no images under .* set TABLE and LABEL instead of SOURCE. .* the paths of images, set SOURCE to one of these"
+    )
     with pytest.raises(SourceError, match=message):
         built(write(tmp_path / "source"), tmp_path / "w")
 

@@ -250,7 +250,10 @@ def test_damage_in_a_compressed_tar_file_is_found(tmp_path: Path, copies: str):
 def test_a_compressed_tar_file_is_named_in_the_log(tmp_path: Path, copies: str, caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.INFO):
         Found(write_tar(tmp_path / "a.tar.gz", IMAGES, "w:gz"), copies)
-    assert "a.tar.gz is compressed as a whole: it is read once, from front to back, and not divided" in caplog.text
+    assert (
+        "a.tar.gz is compressed: one process reads it from front to back, and its images are copied to the workspace"
+        in caplog.text
+    )
 
 
 def test_a_compressed_tar_file_can_have_any_name(tmp_path: Path, copies: str):
@@ -531,3 +534,30 @@ def test_records_with_several_labels(tmp_path: Path, copies: str):
     features = {"image": jpeg(1), "labels": [b"a", b"b"]}
     (tmp_path / "a.tfrecord").write_bytes(frame(encode(features)) + records(IMAGES))
     assert next(iter(Found(tmp_path / "a.tfrecord", copies).labels.values())) == ("a", "b")
+
+
+def with_boxes(**others: Any) -> bytes:
+    """Return a record with two boxes."""
+    features = {"image/encoded": jpeg(1), "image/width": 10, "image/height": 10}
+    sides = {f"image/object/bbox/{side}": [0.5, 0.25] for side in ("xmin", "ymin", "xmax", "ymax")}
+    return frame(encode(features | sides | {name.replace("__", "/"): value for name, value in others.items()}))
+
+
+def test_boxes_of_a_record_may_have_texts_alone_and_those_without_a_label_are_left_out(tmp_path: Path, copies: str):
+    record = with_boxes(image__object__class__text=[b"cat", b""])
+    (tmp_path / "a.tfrecord").write_bytes(record)
+    [image] = Found(tmp_path / "a.tfrecord", copies).images.values()
+    assert image.labels == ("cat",)
+    assert [(box.xmin, box.label) for box in image.boxes] == [(5.0, "cat")]
+
+
+def test_a_record_with_more_labels_than_boxes_is_refused(tmp_path: Path, copies: str):
+    (tmp_path / "a.tfrecord").write_bytes(with_boxes(image__object__class__text=[b"cat", b"dog", b"eel"]))
+    with pytest.raises(SourceError, match=r"a record has boxes without image/width, image/height, or all of"):
+        Found(tmp_path / "a.tfrecord", copies)
+
+
+def test_a_vector_of_classes_in_a_record_is_refused(tmp_path: Path, copies: str):
+    (tmp_path / "a.tfrecord").write_bytes(frame(encode({"image/encoded": jpeg(1), "label": [0, 1, 0]})))
+    with pytest.raises(SourceError, match=r"the label \[0, 1, 0\] looks like a vector with 0 or 1 for each class"):
+        Found(tmp_path / "a.tfrecord", copies)

@@ -10,6 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from pipeline.errors import SourceError
+from pipeline.kinds.images.containers.parquet import holds_images
 from pipeline.sources import Box
 from tests.conftest import jpeg
 from tests.kinds.containers.examples import Found
@@ -166,6 +167,24 @@ LAYOUTS = {
         settings={"label_column": "object.kind"},
         classes=None,
     ),
+    "boxes of the classes 0 and 1, without names": Layout(
+        {"image": PICTURES, "objects": objects(SIZES, [[0, 0], [1], []])},
+        settings={"label_column": "objects.category"},
+        labels=(("0",), ("1",)),
+        classes=None,
+        boxes=((Box(30, 40, 50, 50, "0"), Box(1, 1, 6, 6, "0")), (Box(0, 0, 9, 9, "1"),)),
+    ),
+    "the size of the images as text": Layout(
+        {"image": PICTURES, "width": ["64 px"] * 3, "objects": objects(SIZES)},
+        {"image": AN_IMAGE, "objects": OF_OBJECTS},
+        labels=(("b", "a"), ("c",)),
+        boxes=FOUND_BOXES,
+    ),
+    "one category of several boxes": Layout(
+        {"image": PICTURES, "objects": [{"bbox": SIZES[0], "kind": each} for each in "abc"]},
+        settings={"label_column": "objects.kind"},
+        classes=None,
+    ),
     "left, right": Layout(
         {"left": PICTURES, "right": PICTURES, "label": ["a", "b", "c"]},
         {"left": AN_IMAGE, "right": AN_IMAGE},
@@ -218,10 +237,13 @@ SENTENCES: dict[str, tuple[Layout, str]] = {
         Layout({"image": PICTURES, "text": ["a cat", "a dog", "fog"]}, {"image": AN_IMAGE}),
         r"it has no column label or .*: name the column that holds the labels in label_column \(text\)",
     ),
-    "only images": (Layout({"image": PICTURES}, {"image": AN_IMAGE}), "write it with a column of labels"),
+    "only images": (
+        Layout({"image": PICTURES}, {"image": AN_IMAGE}),
+        "no column can hold labels: add a column of texts",
+    ),
     "masks in the column of labels": (
         Layout({"pixel_values": PICTURES, "label": PICTURES}, {"pixel_values": AN_IMAGE, "label": AN_IMAGE}),
-        "write it with a column of labels, because no other column can hold them",
+        "no column can hold labels: add a column of texts or integers",
     ),
     "masks, named as labels": (
         Layout({"image": PICTURES, "mask": PICTURES, "kind": [1, 2, 3]}, settings={"label_column": "mask"}),
@@ -253,32 +275,53 @@ SENTENCES: dict[str, tuple[Layout, str]] = {
     ),
     "a number for each class": (
         Layout({"image": PICTURES, "labels": [[0, 1, 0], [1, 0, 0], [0, 0, 1]]}),
-        r"a label is \[0, 1, 0\], with 0 or 1 for each class: a list must hold the labels of the image themselves",
+        r"the label \[0, 1, 0\] looks like a vector with 0 or 1 for each class: write a list of the labels instead",
     ),
     "boxes with five numbers": (
         Layout(
             {"image": PICTURES, "objects": objects([[[1, 2, 3, 4, 5], [1, 2, 3, 4, 5]], [[1, 1, 2, 2, 5]], []])},
             {"objects": OF_OBJECTS},
         ),
-        r"a box in 'objects\.bbox' is \[1, 2, 3, 4, 5\]: it must have four numbers",
+        r"a box in 'objects\.bbox' is \[1.*5.*\] instead of four numbers: correct it, or write the file without",
+    ),
+    "a box that is missing": (
+        Layout(
+            {"image": PICTURES, "objects": objects([[*SIZES[0][:1], None], [], []], [[0, 1], [], []])},
+            settings={"label_column": "objects.category"},
+        ),
+        r"a box in 'objects\.bbox' is None instead of four numbers",
+    ),
+    "a box without one of its numbers": (
+        Layout(
+            {"image": PICTURES, "objects": objects([[[50.0, 50.0, 10.0, None]], [], []], [[0], [], []])},
+            settings={"label_column": "objects.category"},
+        ),
+        r"a box in 'objects\.bbox' is \[50\.0, 50\.0, 10\.0, None\] instead of four numbers",
+    ),
+    "boxes as fractions": (
+        Layout(
+            {"image": PICTURES, **PIXELS, "objects": objects([[[0.5, 0.5, 0.25, 0.25]], [], []], [[0], [], []])},
+            {"objects": OF_OBJECTS},
+        ),
+        r"boxes in 'objects\.bbox' are fractions of the image size: multiply them by its width and height",
     ),
     "boxes of both kinds": (
         Layout(
             {"image": PICTURES, "objects": objects([[[1, 2, 3, 4], [5, 6, 7, 8]], [[1, 1, 2, 2]], []])},
             {"objects": OF_OBJECTS},
         ),
-        r"boxes in 'objects\.bbox' can be two corners, and also x, y, width and height: add columns width and height",
+        r"boxes in 'objects\.bbox' could be two corners \(xmin, .*\), or x, y, width and height: add the columns",
     ),
     "boxes of no kind": (
         Layout(
             {"image": PICTURES, "objects": objects([SIZES[0], CORNERS[1], []]), "width": [9] * 3},
             {"objects": OF_OBJECTS},
         ),
-        r"boxes in 'objects\.bbox' are neither two corners nor x, y, width and height, in pixels: correct them",
+        r"'objects\.bbox' are neither two corners \(\[30.* in row 1\) nor x, y, width and height \(.* in row 1\)",
     ),
     "boxes without labels": (
         Layout({"image": PICTURES, "objects": objects(SIZES, [[1], [2], []])}, {"objects": OF_OBJECTS}),
-        "an image has 2 boxes and 1 labels of boxes",
+        "an image has 2 boxes, but 1 labels of boxes: write one label for each box",
     ),
 }
 
@@ -289,3 +332,30 @@ def test_one_sentence_names_what_to_set(name: str, tmp_path: Path, tmp_path_fact
     source = write(tmp_path, layout.columns, layout.features)
     with pytest.raises(SourceError, match=message):
         Found(source, str(tmp_path_factory.mktemp("copies")), kind="auto", **layout.settings)
+
+
+@pytest.mark.parametrize("count", [0, 2, 20])
+def test_a_shard_may_have_no_image(count: int, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory):
+    """A binary column is one of images by its content, which such a shard does not have."""
+    full = {"image": [each["bytes"] for each in ROWS], "label": ["a", "b", "c"]}
+    missing = pa.array([None] * count, pa.binary())
+    source = write(tmp_path, full, {})
+    parquet.write_table(
+        pa.table({"image": missing, "label": pa.array(["a"] * count, pa.string())}),
+        source / "data" / "validation-00001-of-00002.parquet",
+    )
+    late = pa.array([None] * 20 + full["image"], pa.binary())
+    parquet.write_table(
+        pa.table({"picture": late, "label": ["a"] * 23}), source / "data" / "validation-00002-of-00002.parquet"
+    )
+    found = Found(source, str(tmp_path_factory.mktemp("copies")))
+    assert len(found.images) == 6
+    assert list(found.skipped.values()) == ["no image"] * (20 + count)
+
+
+def test_a_list_of_sounds_is_no_list_of_images(tmp_path: Path):
+    """The Hub's library stores both as structs of `bytes` and `path`."""
+    sounds = {"sounds": pa.array([ROWS, ROWS[:1], []], pa.list_(IMAGE)), "label": [0, 1, 2]}
+    source = write(tmp_path, sounds, {"sounds": several({"_type": "Audio"})})
+    with (source / PATH).open("rb") as file:
+        assert not holds_images(file)

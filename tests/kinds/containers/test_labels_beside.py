@@ -28,7 +28,7 @@ def test_a_sample_ends_at_the_first_point_after_the_last_slash(
     files |= {"a.b/7.cls": b"eel", "a.b/7.depth.png": jpeg(8), "a.b/7.jpg": jpeg(7)}
     found = Found(write_tar(tmp_path / "a.tar", {name: files[name] for name in order(list(files))}), copies)
     assert found.labels == {"a.b/000120.jpg": ("cat",), "a.b/000121.jpg": ("dog",), "a.b/7.jpg": ("eel",)}
-    other = "another image of a sample, such as a mask"
+    other = "additional image of a sample, such as a mask"
     names = ["a.b/000120.seg.png", "a.b/000121.seg.png", "a.b/7.depth.png"]
     assert found.skipped == {f"a.tar/{name}": other for name in names}
 
@@ -67,18 +67,29 @@ def texts(count: int, text: Callable[[int], str]) -> dict[str, bytes]:
 CAPTIONS: dict[str, tuple[dict[str, bytes], str]] = {
     "a few captions": (
         texts(3, lambda number: f"a photo of cat number {number} on a mat"),
-        r"a\.tar .*: 3 of 3 \.txt files beside its images differ, as captions do: name the field of the \.json files",
+        r"a\.tar .*: 3 of 3 \.txt files beside its images differ: they look like captions, not labels\. If",
     ),
-    "many short texts": (
-        texts(40, lambda number: f"word{number}"),
-        r"40 of 40 \.txt files .* or set label_column to txt",
+    "many texts of three words": (
+        texts(40, lambda number: f"cat on mat{number}"),
+        r"40 of 40 \.txt files .* set label_column to txt\. Otherwise, set label_column to the field",
     ),
-    "a long text": (texts(1, lambda number: "a cat " * 50), r"0000\.txt has 300 characters, as captions do"),
+    "a long text": (texts(1, lambda number: "a cat " * 50), r"0000\.txt has 300 characters: they look like captions"),
     "boxes": (
         texts(2, lambda number: f"{number} 0.5 0.5 0.25 0.125\n17 0.1 0.2 1e-3 0.1\n"),
-        r"0000\.txt holds boxes as of YOLO, not a label: write a list .* xmin, ymin, xmax and ymax in pixels",
+        r"0000\.txt holds boxes in YOLO format, not a label: write a list .* path, label, xmin, ymin, xmax and ymax in",
     ),
-    "outlines": (texts(2, lambda number: f"{number} 0.5 0.5 0.25 0.125 0.3 0.9"), "holds boxes as of YOLO"),
+    "boxes with tabs": (texts(2, lambda number: f"{number}\t0.5\t0.5\t0.25\t0.125\n"), "holds boxes in YOLO format"),
+    "outlines": (texts(2, lambda number: f"{number} 0.5 0.5 0.25 0.125 0.3 0.9"), "holds boxes in YOLO format"),
+    # Its form must be found out in a time that does not double with each number.
+    "many numbers and a word": (texts(30, lambda number: f"{number} " + "1 " * 60 + "nan"), "look like captions"),
+    "0 or 1 for each class": (
+        {"1.jpg": jpeg(1), "1.json": b'{"label": [0, 1, 0]}'},
+        r"1\.json, .* the label \[0, 1, 0\] looks like a vector with 0 or 1 for each class",
+    ),
+    "an object": (
+        {"1.jpg": jpeg(1), "1.json": b'{"label": {"id": 3, "name": "cat"}}'},
+        r"1\.json, .* holds no label: its label is an object \(id, name\): write the label itself",
+    ),
 }
 
 
@@ -95,14 +106,21 @@ def test_a_text_that_is_no_label_is_refused(name: str, tmp_path: Path, copies: s
         texts(40, lambda number: f"great white shark, Carcharodon carcharias {number % 4}"),
         texts(6, lambda number: f"class {number}"),
         texts(30, lambda number: str(number % 10)),
+        texts(30, lambda number: f"tree{number} frog"),
     ],
-    ids=["long names", "few images", "numbers"],
+    ids=["long names", "few images", "numbers", "more classes than images"],
 )
 def test_the_names_of_classes_are_labels(files: dict[str, bytes], tmp_path: Path, copies: str):
     found = Found(write_tar(tmp_path / "a.tar", files), copies)
     assert {key: label for key, [label] in found.labels.items()} == {
         name: files[name.replace(".jpg", ".txt")].decode() for name in files if name.endswith(".jpg")
     }
+
+
+def test_suffixes_in_capitals_are_found(tmp_path: Path, copies: str):
+    files = {"1.JPG": jpeg(1), "1.TXT": b"cat", "2.JPG": jpeg(2), "2.Cls": b"dog"}
+    found = Found(write_tar(tmp_path / "a.tar", files), copies)
+    assert found.labels == {"1.JPG": ("cat",), "2.JPG": ("dog",)}
 
 
 def test_captions_are_labels_if_a_setting_says_so(tmp_path: Path, copies: str):

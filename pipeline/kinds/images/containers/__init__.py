@@ -38,7 +38,7 @@ A format of your own is a file in this folder with two constants, two functions,
   again.
 - `NAMES` is the pattern of the whole name of such a file, in lower case.
 - `holds_images` says whether an open file of such a name has images. It reads as little as possible, because the file
-  may be in a bucket. It is asked for one file of a source.
+  may be in a bucket. It is asked for at most three files of a source.
 - `images` yields the images of a file, one after another: see `ContainerFile` and `ContainedImage`. For something else
   in the file, it yields a `Skipped` with the name and the reason. If the file states the order of its classes, it
   yields `Classes` first. It may raise ValueError for a file that is damaged, with the reason. If an image has no
@@ -47,8 +47,8 @@ A format of your own is a file in this folder with two constants, two functions,
 The file is read once. `pipeline/sources/container_rows.py` then knows the key, the checksum and the place of each
 image, so a format decides neither the order nor the keys.
 
-A format whose rows can be read from any of them on may have a third function, so that several tasks read a large file.
-It must yield one item for each row:
+If a format can begin to read at any row, it may have a third function. Then several tasks read a large file. Its
+`images` must yield exactly one item for each row:
 
 - `bounds(file, max_bytes)` returns ascending numbers of rows, which divide an open local file into pieces of about
   `max_bytes`. `images` then yields the rows from `file.first` up to `file.end`: see `parquet.py`.

@@ -10,10 +10,9 @@ from pipeline.kinds.images.hub_columns import IMAGES, HubColumns, is_bytes, is_i
 from pipeline.sources import Box, Classes, Skipped, SourceOptions
 from pipeline.sources.cells import NAMES as COLUMNS
 from pipeline.sources.cells import labels_of, text_of
-from pipeline.sources.container_formats import ContainedImage, ContainerFile
+from pipeline.sources.container_formats import ContainedImage, ContainerFile, require_no_vector
 from pipeline.sources.folder import begins_as_image
 from pipeline.sources.split_names import split_of_word
-from pipeline.system.wording import shortened
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -23,12 +22,10 @@ NAMES = re.compile(r".+\.parquet")
 BATCH_BYTES = 4 << 20
 """About this many bytes of decoded rows are in memory at once."""
 _PROBED_ROWS = 8
-"""A column has images if one of its first rows begins as an image."""
+"""A column has images if one of so many rows begins as an image, from the first rows with a value on."""
 _BUFFER = 1 << 20
 """Arrow reads this many bytes of a column at once. Otherwise, it would hold a whole row group."""
 _BOX_ROWS = 1024
-_MAX_SHOWN = 60
-_OF_VECTORS = frozenset({0, 1})
 
 
 class _Columns(NamedTuple):
@@ -64,9 +61,11 @@ def _image_columns(file: "ParquetFile", known: HubColumns) -> list[str]:
 
 
 def _begins_with_images(file: "ParquetFile", column: str) -> bool:
-    batch = next(file.iter_batches(_PROBED_ROWS, columns=[column]), None)
-    rows = [] if batch is None else batch.to_pylist()
-    return any(begins_as_image(value(row, column) or b"") for row in rows)
+    for batch in file.iter_batches(_PROBED_ROWS, columns=[column]):
+        values = [found for row in batch.to_pylist() if (found := value(row, column)) is not None]
+        if values:
+            return any(map(begins_as_image, values))
+    return column in IMAGES  # All of it is missing, so its name decides.
 
 
 def _opened(file: Any) -> "ParquetFile":
@@ -78,6 +77,8 @@ def _opened(file: Any) -> "ParquetFile":
 def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage | Skipped | Classes]:
     """Yield the images in the order of the rows. Only a part of a row group is in memory."""
     with _opened(file.path) as content:
+        if not content.metadata.num_rows:  # An empty shard of a large data set.
+            return
         known = HubColumns(content.schema_arrow)
         columns = _columns(content, known, options)
         if columns.classes is not None:
@@ -167,7 +168,7 @@ def _optional(role: str, known: HubColumns, wanted: str) -> str:
 
 def _has_corners(file: "ParquetFile", known: HubColumns, boxes: str) -> bool:
     """Whether a box is two corners. This takes all boxes of the file."""
-    names = [boxes, *(name for name in ("width", "height") if name in known.types)]
+    names = [boxes, *(name for name in ("width", "height") if known.has_numbers(name))]
     batches = file.iter_batches(_BOX_ROWS, columns=list(map(known.to_read, names)))
     rows = (row for batch in batches for row in batch.to_pylist())
     return are_corners(
@@ -186,8 +187,8 @@ def _image(row: dict[str, Any], number: int, columns: _Columns, options: SourceO
         fields = content or {}
         content, path = fields.get("bytes"), fields.get("path")
     cell = value(row, columns.label)
-    if columns.classes is None:
-        _require_no_vector(cell)
+    if columns.classes is None and not columns.boxes:
+        require_no_vector(cell)
     labels = _labels(cell, columns.classes)
     if content is None:
         return Skipped(f"{number:08d}", "only the path of an image, without its bytes" if path else "no image")
@@ -214,15 +215,6 @@ def _boxes(row: dict[str, Any], cell: Any, columns: _Columns) -> Sequence[Box]:
         return ()
     labels = [next(iter(_labels(each, columns.classes)), "") for each in cell]
     return boxes_of(value(row, columns.boxes) or (), labels, columns.has_corners)
-
-
-def _require_no_vector(cell: Any) -> None:
-    """Refuse 0 or 1 for each class. Read as labels, all images of three classes would have the labels 0 and 1."""
-    if isinstance(cell, list) and len(cell) > len(set(cell)) and _OF_VECTORS.issuperset(cell):
-        raise ValueError(
-            f"a label is {shortened(str(cell), _MAX_SHOWN)}, with 0 or 1 for each class: a list must hold the labels "
-            "of the image themselves"
-        )
 
 
 def _labels(cell: Any, classes: Sequence[str] | None) -> tuple[str, ...]:

@@ -55,7 +55,10 @@ def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedIma
             return
         if compression not in _UNPACK:
             raise ValueError(f"it is compressed by {compression}: decompress it")
-        _log.info("%s is compressed as a whole: it is read once, from front to back, and not divided", file.place.name)
+        _log.info(
+            "%s is compressed: one process reads it from front to back, and its images are copied to the workspace",
+            file.place.name,
+        )
         # With |, it is read from front to back.
         with (
             _UNPACK[compression](stored) as content,

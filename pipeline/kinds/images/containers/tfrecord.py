@@ -10,7 +10,7 @@ from pipeline.records.format import MODEL_GARDEN, PLAIN
 from pipeline.records.tfrecord import FOOTER_BYTES, HEADER_BYTES, decompressed, has_valid_header, records_of
 from pipeline.sources import Box, Classes, Skipped, SourceOptions
 from pipeline.sources.cells import labels_of, text_of
-from pipeline.sources.container_formats import ContainedImage, ContainerFile
+from pipeline.sources.container_formats import ContainedImage, ContainerFile, require_no_vector
 
 NAMES = re.compile(r".+\.(tfrecords?|tfrec)(-\d+-of-\d+)?(\.gz)?")
 IMAGE = ("image/encoded", "image", "image_raw", "encoded", "jpeg", "image/image")
@@ -59,7 +59,10 @@ def _image(
 ) -> ContainedImage | Skipped:
     features = decode(record)
     content = _feature(features, IMAGE, options.path_column)
-    labels = _labels(_values(features, LABEL, options.label_column), classes)
+    values, boxes = _values(features, LABEL, options.label_column), _boxes(features, classes)
+    if classes is None and not boxes:
+        require_no_vector(values)
+    labels = _labels(values, classes)
     if not isinstance(content, bytes) or not labels:
         return Skipped(f"{number:08d}", "no label" if isinstance(content, bytes) else "no image")
     if _feature(features, ("image/format",), "") == _PIXELS:
@@ -73,26 +76,31 @@ def _image(
         labels=labels,
         group=text_of(group),
         size=len(content),
-        boxes=_boxes(features, classes),
+        boxes=boxes,
     )
 
 
 def _boxes(features: Mapping[str, list[Any]], classes: Sequence[str] | None) -> Sequence[Box]:
-    """Return the boxes of a record in pixels. The record has them as fractions of the size of the image."""
-    keys = next((each for each in (MODEL_GARDEN, PLAIN) if features.get(each.box_label)), None)
-    if keys is None:
+    """Return the boxes of a record that have a label, in pixels.
+
+    The record has them as fractions of the size of the image.
+    """
+    # A record without boxes may still have a feature of the name `box_label`.
+    keys = next((each for each in (MODEL_GARDEN, PLAIN) if features.get(each.xmin)), None)
+    values = _values(features, (keys.box_text, keys.box_label), "") if keys else []
+    if keys is None or not values:
         return ()
     sides = [features.get(name, []) for name in keys.of_boxes[:4]]
     width, height = (_feature(features, (name,), "") for name in (keys.width, keys.height))
-    if not width or not height or {len(side) for side in sides} != {len(features[keys.box_label])}:
+    if not width or not height or {len(side) for side in sides} != {len(values)}:
         raise ValueError(
             f"a record has boxes without {keys.width}, {keys.height}, or all of {', '.join(keys.of_boxes)}"
         )
-    values = _values(features, (keys.box_text, keys.box_label), "")
     labels = ["".join(_labels([value], classes)) for value in values]
     return [
         Box(xmin * width, ymin * height, xmax * width, ymax * height, label)
         for xmin, ymin, xmax, ymax, label in zip(*sides, labels, strict=True)
+        if label
     ]
 
 
