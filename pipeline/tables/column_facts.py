@@ -18,7 +18,7 @@ from pyarrow import compute
 from pipeline.errors import SettingsError, SourceError
 from pipeline.system.wording import shortened
 from pipeline.tables import notes
-from pipeline.tables.schema import VECTOR_TYPES, Column, ColumnType, Role, TextRules
+from pipeline.tables.schema import MAX_POSITIONS, VECTOR_TYPES, Column, ColumnType, Role, TextRules
 from pipeline.tables.stated_types import StatedType
 from pipeline.tables.values import (
     DAY_US,
@@ -573,8 +573,9 @@ class TypedFacts:
         return _column(self._name, role, type_, self._missing, values, _rounded(range_, type_), form)
 
     def _list_column(self, type_: ColumnType, role: Role) -> Column:
-        low, high = self._lengths or (0, 0)
-        length = int(low) if low == high and self._lengths and type_ in VECTOR_TYPES else None
+        low, high = cast(tuple[int, int], self._lengths or (0, 0))
+        is_vector = type_ in VECTOR_TYPES and 0 < low == high <= MAX_POSITIONS
+        length = low if is_vector else None
         # A vector without a value is a missing one.
         missing = self._missing + (self._empty if length else 0)
         return Column(self._name, type_, is_list=True, role=role, missing=missing, length=length)

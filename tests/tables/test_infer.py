@@ -18,7 +18,7 @@ from pipeline.config.settings import settings_from
 from pipeline.errors import SettingsError, SourceError
 from pipeline.tables import infer
 from pipeline.tables.infer import Columns, Inference, infer_schema
-from pipeline.tables.schema import Column, Schema, TextRules
+from pipeline.tables.schema import MAX_POSITIONS, Column, Schema, TextRules
 from pipeline.tables.source import RawBatch, RejectedRow, read_table
 from pipeline.tables.values import TEXT
 
@@ -373,6 +373,16 @@ def test_lists(array: pa.Array, kind: str, length: int | None, missing: int):
         column = of_arrow(*batches)
         assert (column.type, column.is_list, *facts(column)[1:]) == (kind, True, missing, None, None, None)
         assert column.length == length
+
+
+@pytest.mark.parametrize(("size", "length"), [(MAX_POSITIONS, MAX_POSITIONS), (MAX_POSITIONS + 1, None)])
+def test_lists_that_are_too_long_are_no_vectors(size: int, length: int | None):
+    """A list of audio would become as many inputs of a model as it has samples."""
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(2 * size, np.int8)), size)
+    schema = schema_of([pa.record_batch({"x": lists, "label": ["a", "b"]})])
+    assert schema.column("x").length == length
+    too_long = "column 'x': lists of 65537 numbers; the model sees the mean of their logarithms. A vector has at most"
+    assert list(schema.notes) == ([] if length else [f"{too_long} 65,536 values"])
 
 
 def test_files_may_have_types_that_can_be_joined():
