@@ -576,8 +576,8 @@ class TypedFacts:
         low, high = cast(tuple[int, int], self._lengths or (0, 0))
         is_vector = type_ in VECTOR_TYPES and 0 < low == high <= MAX_POSITIONS
         length = low if is_vector else None
-        # A vector without a value is a missing one.
-        missing = self._missing + (self._empty if length else 0)
+        # An empty list is a missing vector. If all lists are empty, they may be vectors of any length in a window.
+        missing = self._missing + (self._empty if length or not self._lengths else 0)
         return Column(self._name, type_, is_list=True, role=role, missing=missing, length=length)
 
     def notes(self, column: Column) -> Iterator[str]:

@@ -364,8 +364,8 @@ def test_the_facts_of_arrow_types(array: pa.Array, expected: tuple[Any, ...]):
         (pa.array([[True, False], [False, False]]), "bool", 2, 0),
         (pa.array([["a"], None]), "string", None, 1),
         (pa.array([[date(2020, 1, 1)], None]), "date", None, 1),
-        (pa.array([[], None], pa.list_(pa.null())), "string", None, 1),
-        (pa.array([[], None], pa.list_(pa.int8())), "int", None, 1),
+        (pa.array([[], None], pa.list_(pa.null())), "string", None, 2),
+        (pa.array([[], None], pa.list_(pa.int8())), "int", None, 2),
     ],
 )
 def test_lists(array: pa.Array, kind: str, length: int | None, missing: int):
