@@ -419,8 +419,9 @@ class _FloatFacts:
         self.are_almost_whole &= other.are_almost_whole
         self.has_infinite |= other.has_infinite
         self.has_doubles |= other.has_doubles
-        self.numbers = max(self.numbers, other.numbers)
-        self.numbers_in_32_bits = max(self.numbers_in_32_bits, other.numbers_in_32_bits)
+        # Both counts are those of one part: the one in which most numbers become equal.
+        part = max(self, other, key=lambda each: (each.numbers - each.numbers_in_32_bits, -each.numbers))
+        self.numbers, self.numbers_in_32_bits = part.numbers, part.numbers_in_32_bits
 
     def count(self, fitted: Fitted) -> None:
         """Count different floats."""

@@ -677,6 +677,18 @@ def test_random_facts_of_several_processes_are_those_of_one(limit: int, monkeypa
         assert joined_schema(parts) == infer_schema(raws_of(parts), Columns(label="label")), parts
 
 
+def test_numbers_that_become_equal_in_one_of_several_processes_are_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(infer, "MAX_DISTINCT", 50)
+    close, far = pa.array(1.7e9 + np.arange(60) / 8), pa.array(np.arange(200) / 4)
+    for order in ((close, far), (far, close)):
+        parts = [Inference(LABEL), Inference(LABEL)]
+        for part, numbers in zip(parts, order, strict=True):
+            part.add(RawBatch(pa.record_batch({"x": numbers, "label": ["a"] * len(numbers)}), []))
+        parts[0].merge(parts[1])
+        [note] = parts[0].schema().notes
+        assert note.startswith("column 'x': 60 different numbers become 1 in the records")
+
+
 def test_typed_facts_of_several_processes_are_those_of_one():
     arrays = [
         [pa.array([1, None, 2**60]), pa.array([3], pa.int32())],
