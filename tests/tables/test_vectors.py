@@ -359,7 +359,7 @@ def test_a_window_of_vectors_of_two_lengths_is_refused(tmp_path: Path):
         window_of(tmp_path, *dates)
 
 
-@pytest.mark.parametrize("kind", [pa.float64(), pa.null()])
+@pytest.mark.parametrize("kind", [pa.float64(), pa.int64(), pa.null()])
 def test_a_date_of_empty_lists_leaves_the_vectors_of_its_window(tmp_path: Path, kind: pa.DataType):
     vectors = pa.array([[float(number)] * 8 for number in range(40)])
     window = window_of(tmp_path, vectors, pa.array([[]] * 40, pa.list_(kind)))
