@@ -18,7 +18,7 @@ from pyarrow import compute
 from pipeline.errors import SettingsError, SourceError
 from pipeline.system.wording import shortened
 from pipeline.tables import notes
-from pipeline.tables.schema import VECTOR_TYPES, Column, ColumnType, Role, TextRules
+from pipeline.tables.schema import MAX_POSITIONS, VECTOR_TYPES, Column, ColumnType, Role, TextRules
 from pipeline.tables.stated_types import StatedType
 from pipeline.tables.values import (
     DAY_US,
@@ -33,6 +33,7 @@ from pipeline.tables.values import (
     fit,
     have_values,
     is_long_integer,
+    is_nan_text,
     parse_all,
     parse_fitting,
     require_supported,
@@ -40,6 +41,7 @@ from pipeline.tables.values import (
     value_type_of,
     without,
     without_empty,
+    without_nan,
     words_in,
 )
 
@@ -178,8 +180,6 @@ class TextFacts:
         self._name, self._limit, self._rules = name, limit, rules
         self._kind: str | None = None
         """The kind of all values up to now: a key of PARSERS or "string". None if there is no value."""
-        self._has_nan = False
-        """Whether all values of a batch were NaN."""
         self._nulls = 0
         self._counts: _Counts | None = _Counts()
         """None if there are too many different values."""
@@ -223,7 +223,6 @@ class TextFacts:
         ranges = [_as_kind(each._range, each._kind, kind) for each in (self, later) if kind and kind != "string"]
         self._kind, self._range = kind, reduce(_joined, ranges, None)
         self._text_range = _joined(self._text_range, later._text_range)
-        self._has_nan |= later._has_nan
         self._nulls += later._nulls
         self._floats.merge(later._floats)
         for group, samples in later._samples.items():
@@ -247,7 +246,6 @@ class TextFacts:
         counts = self._counts and [self._counts.texts.to_pylist(), self._counts.numbers.tolist()]
         return {
             "kind": self._kind,
-            "has_nan": self._has_nan,
             "nulls": self._nulls,
             "counts": counts,
             "first": self._first.to_pylist(),
@@ -260,8 +258,7 @@ class TextFacts:
 
     def load(self, content: Mapping[str, Any]) -> None:
         """Take the facts that `to_json` returned."""
-        self._kind, self._has_nan = content["kind"], content["has_nan"]
-        self._nulls, self._samples = content["nulls"], content["samples"]
+        self._kind, self._nulls, self._samples = content["kind"], content["nulls"], content["samples"]
         self._first = pa.array(content["first"], pa.large_string())
         self._tally, self._floats = _Tally.from_json(content["tally"]), _FloatFacts(**content["floats"])
         self._range, self._text_range = map(_range_from, (content["range"], content["text_range"]))
@@ -273,7 +270,7 @@ class TextFacts:
 
     def column(self, role: Role) -> Column:
         """Return the column with its facts."""
-        kind = self._kind or ("float" if self._has_nan else "string")
+        kind = self._whole_kind()
         if kind == "float":
             # As a number, a long code would lose digits, and many rows would have one key.
             is_name = role in ("key", "group", "split")
@@ -335,6 +332,16 @@ class TextFacts:
                 self._first = counts.texts.slice(0, self._limit)
             self._tally, self._counts = self._whole_tally(), None
 
+    def _whole_kind(self) -> str:
+        """Return the kind of all values, also of NaN."""
+        if self._kind in ("int", "float", "string"):
+            return self._kind
+        nans = {text for text in self._whole_tally().words if is_nan_text(text)}
+        if not self._kind:
+            return "float" if nans else "string"
+        # As one of dates, times or truth values, the column would lose the rows whose NaN is no missing value.
+        return self._kind if nans <= set(self._rules.missing) else "string"
+
     def _whole_tally(self) -> _Tally:
         """Return the tally of all values."""
         tally = self._tally.copy()
@@ -361,7 +368,11 @@ class TextFacts:
         return tally.add(values, self._rules, np.ones(len(values), np.int64))
 
     def _parse(self, text: pa.Array) -> pa.Array | None:
-        """Return the values of texts, by which the kind and the range are extended; None if they have no kind."""
+        """Return the values of texts, by which the kind and the range are extended; None if they have no kind.
+
+        NaN can be a missing value in a column of any kind, so it decides none.
+        """
+        text = without_nan(text)
         if text.null_count == len(text):
             return pa.nulls(len(text), pa.float64())
         for kind in _WIDER.get(self._kind, (self._kind,)):
@@ -371,13 +382,9 @@ class TextFacts:
                 break
         else:
             return None
-        range_ = _range_of(values)
-        if not range_ and compute.is_null(values, nan_is_null=True).true_count == len(values):
-            self._has_nan = True  # It is a missing value in a column of any kind.
-            return values
         if kind == "float":
             self._floats.add(values)
-        self._range = _joined(_as_kind(self._range, self._kind, kind), range_)
+        self._range = _joined(_as_kind(self._range, self._kind, kind), _range_of(values))
         self._kind = kind
         return values
 
@@ -412,8 +419,9 @@ class _FloatFacts:
         self.are_almost_whole &= other.are_almost_whole
         self.has_infinite |= other.has_infinite
         self.has_doubles |= other.has_doubles
-        self.numbers = max(self.numbers, other.numbers)
-        self.numbers_in_32_bits = max(self.numbers_in_32_bits, other.numbers_in_32_bits)
+        # Both counts are those of one part: the one in which most numbers become equal.
+        part = max(self, other, key=lambda each: (each.numbers - each.numbers_in_32_bits, -each.numbers))
+        self.numbers, self.numbers_in_32_bits = part.numbers, part.numbers_in_32_bits
 
     def count(self, fitted: Fitted) -> None:
         """Count different floats."""
@@ -566,10 +574,11 @@ class TypedFacts:
         return _column(self._name, role, type_, self._missing, values, _rounded(range_, type_), form)
 
     def _list_column(self, type_: ColumnType, role: Role) -> Column:
-        low, high = self._lengths or (0, 0)
-        length = int(low) if low == high and self._lengths and type_ in VECTOR_TYPES else None
-        # A vector without a value is a missing one.
-        missing = self._missing + (self._empty if length else 0)
+        low, high = cast(tuple[int, int], self._lengths or (0, 0))
+        is_vector = type_ in VECTOR_TYPES and 0 < low == high <= MAX_POSITIONS
+        length = low if is_vector else None
+        # An empty list is a missing vector. If all lists are empty, they may be vectors of any length in a window.
+        missing = self._missing + (self._empty if length or not self._lengths else 0)
         return Column(self._name, type_, is_list=True, role=role, missing=missing, length=length)
 
     def notes(self, column: Column) -> Iterator[str]:

@@ -81,8 +81,11 @@ def converted(batch: pa.RecordBatch, schema: Schema) -> Converted:
                 f"the table has no column {column.name!r}, which is in its schema: add the column, or build the "
                 "dataset again"
             )
-        # The first reason of a row is the one to report.
         array, reasons = _convert(batch.column(position), column, schema.texts)
+        if column.is_list and column.missing == schema.rows:
+            # In a window, other dates may have lists of another type. A record without the feature fits them all.
+            array = without(array, compute.equal(compute.list_value_length(array), 0))
+        # The first reason of a row is the one to report.
         if reasons:
             rejected = reasons | rejected
         arrays.append(array)

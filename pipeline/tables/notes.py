@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from pipeline.system.wording import MAX_EXAMPLES, counted, first_of
-from pipeline.tables.schema import VECTOR_TYPES, Column
+from pipeline.tables.schema import MAX_POSITIONS, VECTOR_TYPES, Column
 
 Samples = Mapping[str, str]
 """Some values, each with the file and the row of the first one."""
@@ -67,7 +67,11 @@ def pooled(column: Column, shortest: int, longest: int) -> str:
     """Say what a model sees of lists that are no vectors. `shortest` and `longest` are their lengths."""
     noun, seen = _POOLED.get(column.type, _POOLED_NUMBERS)
     lengths = str(longest) if shortest == longest else f"{shortest} to {longest}"
-    advice = ". If all lists had one length, the model would see each number" if column.type in VECTOR_TYPES else ""
+    advice = ""
+    if column.type in VECTOR_TYPES and longest > MAX_POSITIONS:
+        advice = f". A vector has at most {MAX_POSITIONS:,} values"
+    elif column.type in VECTOR_TYPES:
+        advice = ". If all lists had one length, the model would see each number"
     return f"column {column.name!r}: lists of {lengths} {noun}; the model sees {seen}{advice}"
 
 

@@ -13,6 +13,8 @@ ColumnType = Literal["int", "float", "bool", "string", "date", "time"]
 
 VECTOR_TYPES: Sequence[ColumnType] = ("int", "float", "bool")
 """The types whose lists are vectors if all have one length."""
+MAX_POSITIONS = 1 << 16
+"""Longer lists are no vectors: each of their values would be an input of a model."""
 
 Role = Literal["feature", "label", "key", "group", "split"]
 NAMED_ROLES: Sequence[Role] = ("label", "key", "group", "split")

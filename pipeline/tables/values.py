@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,8 +34,8 @@ RECORD_TYPES: Mapping[ColumnType, pa.DataType] = {
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 DAY_US = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NAN_TEXTS = ("nan", "-nan")
-"""The texts that mean NaN, in lower case."""
+_NAN_TEXTS = [sign + "".join(letters) for sign in ("", "-") for letters in product("nN", "aA", "nN")]
+"""The texts that mean NaN."""
 _MAX_ALMOST = 2.0**24
 """A number below this one may be whole by its value in 32 bits, which hold all whole numbers below it."""
 _MAX_TIME = 100
@@ -136,7 +137,13 @@ def _parse_floats(text: pa.Array) -> pa.Array | None:
 
 def is_nan_text(text: str) -> bool:
     """Whether a text means NaN."""
-    return text.lower() in _NAN_TEXTS
+    return text in _NAN_TEXTS
+
+
+def without_nan(text: pa.Array) -> pa.Array:
+    """Return text with nulls instead of NaN."""
+    is_nan = compute.is_in(text, pa.array(_NAN_TEXTS, text.type))
+    return without(text, is_nan) if _any(is_nan) else text
 
 
 def is_long_integer(text: pa.Array) -> pa.Array:
@@ -366,7 +373,7 @@ def _values_of_text(text: pa.Array, kind: ColumnType, rules: TextRules, form: st
         return values, None
     clean = cleaned(text, rules)
     if kind == "int":
-        clean = without(clean, compute.is_in(compute.utf8_lower(clean), pa.array(_NAN_TEXTS, clean.type)))
+        clean = without_nan(clean)
     is_missing = compute.and_(compute.is_valid(text), compute.is_null(clean))
     if form:
         return _of_format(clean, kind, form), is_missing

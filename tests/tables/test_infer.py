@@ -3,6 +3,7 @@ import math
 import random
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -13,10 +14,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from pipeline.config.settings import settings_from
 from pipeline.errors import SettingsError, SourceError
 from pipeline.tables import infer
 from pipeline.tables.infer import Columns, Inference, infer_schema
-from pipeline.tables.schema import Column, Schema
+from pipeline.tables.schema import MAX_POSITIONS, Column, Schema, TextRules
 from pipeline.tables.source import RawBatch, RejectedRow, read_table
 from pipeline.tables.values import TEXT
 
@@ -362,8 +364,8 @@ def test_the_facts_of_arrow_types(array: pa.Array, expected: tuple[Any, ...]):
         (pa.array([[True, False], [False, False]]), "bool", 2, 0),
         (pa.array([["a"], None]), "string", None, 1),
         (pa.array([[date(2020, 1, 1)], None]), "date", None, 1),
-        (pa.array([[], None], pa.list_(pa.null())), "string", None, 1),
-        (pa.array([[], None], pa.list_(pa.int8())), "int", None, 1),
+        (pa.array([[], None], pa.list_(pa.null())), "string", None, 2),
+        (pa.array([[], None], pa.list_(pa.int8())), "int", None, 2),
     ],
 )
 def test_lists(array: pa.Array, kind: str, length: int | None, missing: int):
@@ -371,6 +373,16 @@ def test_lists(array: pa.Array, kind: str, length: int | None, missing: int):
         column = of_arrow(*batches)
         assert (column.type, column.is_list, *facts(column)[1:]) == (kind, True, missing, None, None, None)
         assert column.length == length
+
+
+@pytest.mark.parametrize(("size", "length"), [(MAX_POSITIONS, MAX_POSITIONS), (MAX_POSITIONS + 1, None)])
+def test_lists_that_are_too_long_are_no_vectors(size: int, length: int | None):
+    """A list of audio would become as many inputs of a model as it has samples."""
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(2 * size, np.int8)), size)
+    schema = schema_of([pa.record_batch({"x": lists, "label": ["a", "b"]})])
+    assert schema.column("x").length == length
+    too_long = "column 'x': lists of 65537 numbers; the model sees the mean of their logarithms. A vector has at most"
+    assert list(schema.notes) == ([] if length else [f"{too_long} 65,536 values"])
 
 
 def test_files_may_have_types_that_can_be_joined():
@@ -585,12 +597,18 @@ PARTS: dict[str, Sequence[Texts]] = {
     "times": (["2020-01-01", "NaN", "NaN"], ["2020-01-01T10:00"], ["2020-01-03"]),
     "words alone": (["NaN", "NaN"], ["2020-01-01"], ["NA", "2020-01-02"]),
     "NaN alone": (["NaN"], ["nan", None]),
+    "dates and NAN": (["2020-01-01"], ["NAN"]),
+    "NAN and dates": (["NAN"], ["2020-01-01"]),
+    "truth and NaN": (["true"], ["-nan", "NaN"]),
+    "long and NaN": (["1", "9007199254740993"], ["NaN", "1"]),
     "truth": (["true"], ["false", "NA"], ["true", "perhaps"], ["true"] * 30),
     "nothing": ([None, None], ["", None], ["NA"]),
     "texts": (["b", "a" * 300], ["c", "b"], ["a", "1", "NA"]),
     "equal samples": (["1", "x"], ["x", "y", "2"], ["z"] + ["3"] * 40),
 }
-WORDS = ["1", "2", "2.5", "007", "NaN", "NA", "", " 3", "x", "y", "2020-01-01", "2020-01-01T01:00", "true", None]
+LABEL = Columns(label="label")
+DEFAULT_WORDS = TextRules(missing=tuple(settings_from({}).missing_values))
+WORDS = ["1", "2", "2.5", "007", "NaN", "NAN", "NA", "", " 3", "x", "y", "2020-01-01", "2020-01-01T01:00", "true", None]
 
 
 def raws_of(parts: Sequence[Texts], first_number: int = 2) -> list[RawBatch]:
@@ -603,9 +621,9 @@ def raws_of(parts: Sequence[Texts], first_number: int = 2) -> list[RawBatch]:
     return raws
 
 
-def joined_schema(parts: Sequence[Texts]) -> Schema:
+def joined_schema(parts: Sequence[Texts], options: Columns = LABEL) -> Schema:
     """Return the schema by the facts of each part alone, which pass through JSON."""
-    options, total, rows = Columns(label="label"), Inference(Columns(label="label")), 0
+    total, rows = Inference(options), 0
     for texts in parts:
         one = Inference(options)
         one.add(*raws_of([texts]))
@@ -620,13 +638,32 @@ def joined_schema(parts: Sequence[Texts]) -> Schema:
     return total.schema()
 
 
+@pytest.mark.parametrize("options", [LABEL, replace(LABEL, group="x"), replace(LABEL, texts=DEFAULT_WORDS)])
 @pytest.mark.parametrize("limit", [2, 50, 10_000])
 @pytest.mark.parametrize("name", PARTS)
-def test_facts_of_several_processes_are_those_of_one(name: str, limit: int, monkeypatch: pytest.MonkeyPatch):
+def test_facts_of_several_processes_are_those_of_one(
+    name: str, limit: int, options: Columns, monkeypatch: pytest.MonkeyPatch
+):
     """Types, counts, ranges, values and notes with their samples and places."""
     monkeypatch.setattr(infer, "MAX_DISTINCT", limit)
-    whole = infer_schema(raws_of(PARTS[name]), Columns(label="label"))
-    assert joined_schema(PARTS[name]) == whole
+    whole = infer_schema(raws_of(PARTS[name]), options)
+    assert joined_schema(PARTS[name], options) == whole
+
+
+@pytest.mark.parametrize("word", ["NaN", "nan", "NAN"])
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [("9007199254740993", "int"), ("1.5", "float"), ("2020-01-01", "date"), ("true", "bool"), ("a", "string")],
+)
+def test_nan_decides_no_type(value: str, kind: str, word: str):
+    """If it is no missing value, dates and truth values beside it are texts, so that no row is rejected."""
+    if word == "NAN" and kind in ("date", "bool"):
+        kind = "string"
+    options = replace(LABEL, texts=DEFAULT_WORDS)
+    for parts in ([[value, word]], [[word, value]], [[word], [value]], [[value], [word, value]]):
+        column = infer_schema(raws_of(parts), options).column("x")
+        assert (column.type, column.missing) == (kind, 0 if kind == "string" else 1)
+        assert kind != "int" or column.high == int(value)
 
 
 @pytest.mark.parametrize("limit", [3, 10_000])
@@ -638,6 +675,18 @@ def test_random_facts_of_several_processes_are_those_of_one(limit: int, monkeypa
         parts = [generator.choices(words, k=generator.randint(1, 12)) for _ in range(generator.randint(2, 5))]
         parts[0] += ["5"] * generator.choice([0, 100])
         assert joined_schema(parts) == infer_schema(raws_of(parts), Columns(label="label")), parts
+
+
+def test_numbers_that_become_equal_in_one_of_several_processes_are_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(infer, "MAX_DISTINCT", 50)
+    close, far = pa.array(1.7e9 + np.arange(60) / 8), pa.array(np.arange(200) / 4)
+    for order in ((close, far), (far, close)):
+        parts = [Inference(LABEL), Inference(LABEL)]
+        for part, numbers in zip(parts, order, strict=True):
+            part.add(RawBatch(pa.record_batch({"x": numbers, "label": ["a"] * len(numbers)}), []))
+        parts[0].merge(parts[1])
+        [note] = parts[0].schema().notes
+        assert note.startswith("column 'x': 60 different numbers become 1 in the records")
 
 
 def test_typed_facts_of_several_processes_are_those_of_one():

@@ -15,6 +15,7 @@ from pyarrow import feather, parquet
 
 from pipeline import storage
 from pipeline.config.settings import settings_from
+from pipeline.dataset.manifest import load
 from pipeline.dataset.verify import verify
 from pipeline.errors import DatasetError
 from pipeline.evaluation.metrics import load_predictions
@@ -30,6 +31,7 @@ from pipeline.runs.promotion_rule import why_incomparable
 from pipeline.runs.run import Run
 from pipeline.stages.build import build
 from pipeline.stages.extract import divide
+from pipeline.storage import Place
 from pipeline.tables.schema import Column, Schema
 from pipeline.training.job import run_job
 from pipeline.training.served.exported import evaluate_exported
@@ -333,23 +335,39 @@ def test_a_window_of_a_version_with_lists_of_several_lengths_is_pooled():
     assert (Schema.from_json(union).column("v").length, union["preprocessing"]["v"]) == (None, {})
 
 
-def test_a_window_of_vectors_of_two_lengths_is_refused(tmp_path: Path):
+def window_of(folder: Path, *dates: pa.Array) -> Place:
+    """Return the window of some dates, each with its lists."""
     values = {
         "example_kind": "table",
-        "source_uri": str(tmp_path / "sales" / "{date}.parquet"),
-        "workspace": str(tmp_path / "w"),
+        "source_uri": str(folder / "sales" / "{date}.parquet"),
+        "workspace": str(folder / "w"),
         "label_column": "y",
         "on_columns": "continue",
-        "window": 2,
+        "window": len(dates),
     }
-    for day, length in (("2026-01-01", 8), ("2026-01-02", 7)):
-        lists = [[float(number)] * length for number in range(40)]
-        parquet_of(tmp_path / "sales" / f"{day}.parquet", v=lists, y=[number % 2 for number in range(40)])
+    for number, lists in enumerate(dates, 1):
+        day, rows = f"2026-01-{number:02}", range(len(lists))
+        path = folder / "sales" / f"{day}.parquet"
+        parquet_of(path, v=lists, x=[number + each / 100 for each in rows], y=[each % 2 for each in rows])
         build(settings_from({**values, "data_date": day}).dated())
-    with pytest.raises(
-        DatasetError, match=r"the lists of the column 'v' have (8|7) values in the first version and (8|7) in "
-    ):
-        newest_dataset(settings_from(values))
+    return newest_dataset(settings_from(values))
+
+
+def test_a_window_of_vectors_of_two_lengths_is_refused(tmp_path: Path):
+    dates = [pa.array([[float(number)] * length for number in range(40)]) for length in (8, 7)]
+    message = r"the lists of the column 'v' have (8|7) values in the first version and (8|7) in "
+    with pytest.raises(DatasetError, match=message):
+        window_of(tmp_path, *dates)
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.int64(), pa.null()])
+def test_a_date_of_empty_lists_leaves_the_vectors_of_its_window(tmp_path: Path, kind: pa.DataType):
+    vectors = pa.array([[float(number)] * 8 for number in range(40)])
+    window = window_of(tmp_path, vectors, pa.array([[]] * 40, pa.list_(kind)))
+    column = Schema.from_json(load(window).table).column("v")
+    assert (column.type_words, column.missing) == ("list of 8 float", 40)
+    [(features, _, _), *_] = validation_batches(window, BatchOptions(image_size=1, batch_size=64))
+    assert features["v"].shape == (64, 8)
 
 
 def test_the_gate_names_another_length_and_a_drift(tmp_path: Path):
