@@ -48,7 +48,8 @@ from pipeline.tables.values import (
 FEW = 0.1
 """If at most this share of the values makes a column one of texts, a note names them."""
 MAX_OTHERS = 1_000_000
-"""The values of a column are compared with numbers and dates until this many are neither."""
+"""The values of a column are compared with numbers and dates until this many are neither. If several processes read a
+table, each compares the values of its range until then."""
 ROUNDED = 0.99
 """If less than this share of the different numbers stays different in 32 bits, a note says so."""
 _MAX_CHARACTERS = 2 << 20
@@ -493,7 +494,7 @@ class TypedFacts:
         if kind.is_list or not kind.type:
             self._missing += array.null_count
             if kind.is_list:
-                lengths = compute.list_value_length(array.drop_null())
+                lengths = _lengths_of(array.drop_null())
                 has_values = compute.greater(lengths, 0)
                 self._empty += len(lengths) - _sum(has_values)
                 self._lengths = _joined(self._lengths, _range_of(lengths.filter(has_values)))
@@ -716,6 +717,16 @@ def _range_of(values: pa.Array) -> Range | None:
     if isinstance(low, bool):
         low, high = int(low), int(high)
     return None if low is None else (low, high)
+
+
+def _lengths_of(lists: pa.Array) -> pa.Array:
+    """Return the lengths of lists, without those that have a missing element: their rows are rejected."""
+    lengths = compute.list_value_length(lists)
+    is_missing = compute.is_null(lists.flatten(), nan_is_null=True)
+    if not _any(is_missing):
+        return lengths
+    parents = np.repeat(np.arange(len(lists)), lengths.to_numpy())
+    return pa.array(np.delete(lengths.to_numpy(), parents[is_missing.to_numpy(zero_copy_only=False)]))
 
 
 def _range_from(content: Sequence[Value] | None) -> Range | None:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,8 @@ import pytest
 
 from pipeline.config.settings import settings_from
 from pipeline.errors import SettingsError, SourceError
+from pipeline.kinds.table.data import RowKind
+from pipeline.snapshot.snapshot import Snapshot
 from pipeline.tables import infer
 from pipeline.tables.infer import Columns, Inference, infer_schema
 from pipeline.tables.schema import MAX_POSITIONS, Column, Schema, TextRules
@@ -383,6 +386,21 @@ def test_lists_that_are_too_long_are_no_vectors(size: int, length: int | None):
     assert schema.column("x").length == length
     too_long = "column 'x': lists of 65537 numbers; the model sees the mean of their logarithms. A vector has at most"
     assert list(schema.notes) == ([] if length else [f"{too_long} 65,536 values"])
+
+
+def test_a_list_of_a_rejected_row_is_no_vector_of_another_length():
+    """A missing element makes a row one to reject, so the length of its list does not count."""
+    assert of_arrow(pa.array([[1, 2], [None], [3, 4, None], None])).length == 2
+    assert of_arrow(pa.array([[0.5, 1.5], [float("nan")], []])).length == 2
+    assert of_arrow(pa.array([[9.0], [0.5, 1.5], [None, 1.5]], pa.list_(pa.float32(), -1))[1:]).length == 2
+
+
+def test_the_length_of_lists_is_part_of_the_fingerprint():
+    """A list of a row that is rejected for another reason may decide it alone."""
+    tables = [pa.record_batch({"x": [[1, 2], lists], "label": ["a", None]}) for lists in ([3, 4], [3])]
+    snapshots = [cast(Snapshot, SimpleNamespace(table=schema_of([table]).to_json())) for table in tables]
+    one, other = (RowKind().fingerprinted(snapshot) for snapshot in snapshots)
+    assert one != other
 
 
 def test_files_may_have_types_that_can_be_joined():

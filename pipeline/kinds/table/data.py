@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 ENCODING = 5
 """Increase this if the same rows would give other shards or facts. All tables then get new versions."""
-COLUMN_FACTS = ("name", "type", "is_list", "role")
-"""What decides the records. A column may have no value in any row, so the rows alone do not show it."""
+COLUMN_FACTS = ("name", "type", "is_list", "role", "length")
+"""What decides the records, and whether a column has vectors. The rows alone do not show it: a column may have no
+value in any row, and a rejected row may have a list of another length."""
 
 
 class RowKind(ExampleKind):
