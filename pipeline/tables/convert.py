@@ -82,7 +82,7 @@ def converted(batch: pa.RecordBatch, schema: Schema) -> Converted:
                 "dataset again"
             )
         array, reasons = _convert(batch.column(position), column, schema.texts)
-        if column.is_list and column.missing == schema.rows:
+        if column.is_list and 0 < schema.rows == column.missing:
             # In a window, other dates may have lists of another type. A record without the feature fits them all.
             array = without(array, compute.equal(compute.list_value_length(array), 0))
         # The first reason of a row is the one to report.
