@@ -293,6 +293,12 @@ class Gcs:
                 raise StorageError(f"another program replaced {source} while it was being copied: run again") from error
             if (existing.st_size, existing.crc32c) != (stat.st_size, stat.crc32c):
                 raise other_content(target) from error
+        except FileNotFoundError:
+            now = self.stat(source)
+            if now.generation == stat.generation or (now.st_size, now.crc32c) != (stat.st_size, stat.crc32c):
+                raise
+            # Another attempt of the same task replaced the source with an equal object.
+            self.copy_new(source, target)
 
     def delete(self, path: BucketPath, missing_ok: bool) -> None:
         """Delete the current generation of an object, and no newer one. Raises FileNotFoundError."""

@@ -5,9 +5,11 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from itertools import cycle
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import google_crc32c
 import pytest
@@ -20,6 +22,7 @@ from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.storage import BucketPath
 from pipeline.storage import gcs as requests_of
+from pipeline.storage.gcs import Gcs
 from standins.fake_gcs import FakeGcs
 from standins.fake_gcs.api import Api
 from standins.fake_gcs.objects import Content
@@ -638,3 +641,27 @@ def test_a_missing_key_file_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
     with pytest.raises(AccessError, match=r"^GOOGLE_APPLICATION_CREDENTIALS names /nowhere/key.json, which cannot be"):
         BucketPath("bucket", "file").exists()
+
+
+@pytest.mark.parametrize(("content", "raised"), [(b"some bytes", None), (b"others", FileNotFoundError)])
+def test_a_copy_continues_if_an_equal_object_replaced_its_source(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch, content: bytes, raised: type[Exception] | None
+):
+    """Two attempts of one task write the same file and copy it. The replacement comes between two requests."""
+    source, target = PLACE.with_name("there"), PLACE.with_name("copy")
+    with storage.write_whole(source) as file:
+        file.write(b"some bytes")
+    real = Gcs._rewrite
+
+    def replaced(client: Gcs, *blobs: Any) -> None:
+        monkeypatch.setattr(Gcs, "_rewrite", real)
+        with storage.write_whole(source) as file:
+            file.write(content)
+        real(client, *blobs)
+
+    monkeypatch.setattr(Gcs, "_rewrite", replaced)
+    with pytest.raises(raised) if raised else nullcontext():
+        storage.copy_new(source, target)
+    assert target.exists() == (raised is None)
+    if not raised:
+        assert target.read_bytes() == content
