@@ -137,11 +137,11 @@ class Files:
     name: str
     folder: Place
     container: str
-    """Where the bytes of the container are: its key, or a local copy of an object."""
+    """The place of the bytes of the container: its key, or a local copy of an object."""
     is_fetched: bool
     """Whether this is a local copy."""
     copies: str
-    """Where the images are that are copied."""
+    """The file with the copies of images that the container does not hold as they are."""
 
     @classmethod
     def of(cls, piece: Piece, options: SourceOptions, beside: Sequence[Any]) -> "Files":
@@ -400,7 +400,7 @@ class _Copies:
         self._stack.__exit__(*error)
 
     def add(self, content: bytes) -> int:
-        """Write an image, and return where it begins."""
+        """Write an image, and return its offset in the file, in bytes."""
         if self._file is None:
             self._file = self._stack.enter_context(storage.write_whole(self._place, synced=True))
         self._file.write(content)

@@ -105,7 +105,7 @@ class _Search:
         return self._client.names(self._place, limit, first=first, end="" if end == _NO_END else end)
 
     def pieces(self, prefixes: Sequence[str]) -> list[_Piece]:
-        """Return the pieces that the folders below some folders are, without those that have no name."""
+        """Return a piece for each folder that is directly below some folders. Folders with empty names are left out."""
         groups = []
         for prefix in prefixes:
             starts = [*self._folders(prefix), _after(prefix) or _NO_END]

@@ -159,7 +159,7 @@ class _Counts:
         """Number of characters of the different texts together."""
 
     def add(self, texts: pa.Array, numbers: NDArray[np.int64]) -> pa.Array:
-        """Add different texts, each with its number, and return those that are new."""
+        """Add different texts and the number of rows that have each. Return the texts that are new."""
         texts = texts.cast(pa.large_string())
         known = compute.index_in(texts, self.texts)
         is_new = compute.is_null(known).to_numpy(zero_copy_only=False)
@@ -720,7 +720,7 @@ def _range_of(values: pa.Array) -> Range | None:
 
 
 def _lengths_of(lists: pa.Array) -> pa.Array:
-    """Return the lengths of lists, without those that have a missing element: their rows are rejected."""
+    """Return the lengths of lists. Lists with a missing element are left out, because their rows are rejected."""
     lengths = compute.list_value_length(lists)
     is_missing = compute.is_null(lists.flatten(), nan_is_null=True)
     if not _any(is_missing):

@@ -84,6 +84,6 @@ def test_a_task_that_kills_a_single_process_is_an_error_that_names_it(simulate_c
         r"Then run the same command to continue",
         call.message,
     )
-    # If the other calls have ended, the one that is left needs no second halving.
+    # A second message comes only if more than one call is left then.
     assert "going on with 2 processes instead of 4" in call.stderr
     assert call.count < COUNT * PLACES

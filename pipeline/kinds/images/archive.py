@@ -13,7 +13,7 @@ from pipeline.sources.folder import NOT_BY_NAME, begins_as_image, why_no_image
 from pipeline.sources.suffixes import suffix_of
 
 _SUFFIXES = (".cls", ".json", ".txt")
-"""Suffixes of the files with the labels of an image, in WebDataset's form. The first one that names labels wins."""
+"""In WebDataset's form, files with these suffixes hold the labels of an image. The first file with a label decides."""
 _MAX_LABEL_BYTES = 1_000_000
 """A larger file beside an image does not hold its labels."""
 _MAX_TOGETHER = 16

@@ -70,7 +70,7 @@ class HubColumns:
         return [str(each) for each in feature.get("names") or []] or None
 
     def label(self, wanted: str) -> str:
-        """Return the column of the labels. `wanted` is the one that the user names, or empty.
+        """Return the column of the labels. `wanted` is the column that the user names; empty if they name none.
 
         Raises ValueError if it is unknown, with what to set.
         """

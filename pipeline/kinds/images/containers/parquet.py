@@ -22,7 +22,7 @@ NAMES = re.compile(r".+\.parquet")
 BATCH_BYTES = 4 << 20
 """About this many bytes of decoded rows are in memory at once."""
 _PROBED_ROWS = 8
-"""A column has images if one of so many rows begins as an image, from the first rows with a value on."""
+"""This many rows decide whether a column has images: it has, if one of them begins as an image does."""
 _BUFFER = 1 << 20
 """Arrow reads this many bytes of a column at once. Otherwise, it would hold a whole row group."""
 _BOX_ROWS = 1024

@@ -52,7 +52,7 @@ def _read(info: zipfile.ZipInfo, stored: IO[bytes], offset: int) -> bytes:
 
 
 def _offset(info: zipfile.ZipInfo, stored: IO[bytes]) -> int:
-    """Return where the bytes of a file begin in the archive."""
+    """Return the offset of the first byte of a file in the archive."""
     # The directory of the archive does not say how long this header is.
     stored.seek(info.header_offset)
     header = stored.read(_HEADER.size)
