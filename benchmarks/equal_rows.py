@@ -18,11 +18,8 @@ The files are in the temporary folder (TMPDIR), with about 0.6 kB per row.
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -34,6 +31,7 @@ import pyarrow.parquet as parquet
 
 from benchmarks.harness.machine import machine_line, say
 from benchmarks.harness.rounds import ROOT
+from benchmarks.harness.usage import usage_of
 from pipeline.config.allowed import open_unless_set
 from pipeline.config.settings import Settings, settings_from
 from pipeline.plan.merge import merged_lines, read_pieces
@@ -92,16 +90,12 @@ def measure(stage: str, folder: Path, case: str, rows: int) -> Measured:
     """Run one stage in a process of its own."""
     say(f"{stage} of {rows:,} rows: {case}")
     command = [sys.executable, "-m", "benchmarks.equal_rows", "--rows", str(rows), "--cases", case, "--stage", stage]
-    begin = time.perf_counter()
-    process = subprocess.Popen([*command, "--folder", str(folder)], cwd=ROOT)
-    # The memory is the largest of the process and of the processes that it started.
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
+    usage = usage_of([*command, "--folder", str(folder)], ROOT)
+    if usage.exit_code:
         raise SystemExit(f"{stage} failed")
-    seconds = time.perf_counter() - begin
     found = folder / f"{stage}.json"
     content = json.loads(found.read_text()) if found.exists() else {}
-    return Measured(case, rows, stage, seconds, usage.ru_maxrss / 1024, content)
+    return Measured(case, rows, stage, usage.seconds, usage.peak_mb, content)
 
 
 def table(measured: list[Measured]) -> Iterator[str]:

@@ -11,12 +11,9 @@ once, have 40 x 40 pixels and 1,000 classes, and stay in .bench/forms.
 
 import argparse
 import io
-import os
 import shutil
-import subprocess
 import sys
 import tarfile
-import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +37,7 @@ from benchmarks.harness.machine import (
     say,
 )
 from benchmarks.harness.rounds import ENVIRONMENT, ROOT, turned
+from benchmarks.harness.usage import Usage, usage_of
 
 IMAGES, CLASSES, DRAWN, PIXELS = 100_000, 1000, 500, 40
 FILE_ROWS = 10_000
@@ -56,15 +54,6 @@ class Work:
     code: Path
     command: Sequence[str]
     makes: Path
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A build: its seconds, its CPU seconds, and the memory of its largest process in MB."""
-
-    seconds: float
-    cpu_s: float
-    peak_mb: float
 
 
 def main() -> None:
@@ -93,7 +82,7 @@ def measure(options: argparse.Namespace) -> Mapping[str, list[dict[str, float]]]
         works.append(build_of(title, FILES, options.beside.resolve(), source(FILES, options.images)))
     if options.peer:
         works.append(peer_of(source(FILES, options.images)))
-    found: dict[str, list[Measured]] = {work.title: [] for work in works}
+    found: dict[str, list[Usage]] = {work.title: [] for work in works}
     with OtherLoad() as load:
         for number in range(options.rounds):
             for work in turned(works, number):
@@ -103,7 +92,7 @@ def measure(options: argparse.Namespace) -> Mapping[str, list[dict[str, float]]]
     return {title: [vars(each) for each in rounds] for title, rounds in found.items()}
 
 
-def table(images: int, found: Mapping[str, Sequence[Measured]]) -> Iterator[str]:
+def table(images: int, found: Mapping[str, Sequence[Usage]]) -> Iterator[str]:
     """Yield a table in Markdown. The ratios are those of each round."""
     first = next(iter(found))
     head = (
@@ -140,21 +129,15 @@ def peer_of(place: Path) -> Work:
     return Work("files, TFDS", ROOT, [str(PEERS_PYTHON), "-m", "benchmarks.harness.worker", "tfds", str(job)], folder)
 
 
-def measured(work: Work) -> Measured:
+def measured(work: Work) -> Usage:
     """Do a work once, and remove what it made."""
     work.makes.mkdir(parents=True)
     with open(logs() / "forms.log", "ab") as log:
-        begin = time.perf_counter()
-        environment = ENVIRONMENT | {"PYTHONPATH": str(work.code)}
-        process = subprocess.Popen(work.command, cwd=work.code, env=environment, stdout=log, stderr=log)
-        # Also counts all processes that this one waited for; the memory is that of the largest of them.
-        _, status, used = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - begin
-    process.returncode = os.waitstatus_to_exitcode(status)
+        usage = usage_of(work.command, work.code, ENVIRONMENT | {"PYTHONPATH": str(work.code)}, log)
     shutil.rmtree(work.makes)
-    if process.returncode:
+    if usage.exit_code:
         raise SystemExit(f"{work.title} failed: see {logs() / 'forms.log'}")
-    return Measured(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / 1e6)
+    return usage
 
 
 # --- images -----------------------------------------------------------------------------------------------------------

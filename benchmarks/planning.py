@@ -10,17 +10,15 @@ do. The files are in the temporary folder (TMPDIR), with about 0.25 kB per row.
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.harness.machine import machine_line, say
 from benchmarks.harness.rounds import ROOT
+from benchmarks.harness.usage import usage_of
 from pipeline.config.allowed import open_unless_set
 from pipeline.config.settings import Settings, settings_from
 from pipeline.config.workspace import snapshots_folder
@@ -83,13 +81,10 @@ def measure(stage: str, folder: Path, images: int) -> Measured:
     """Run one stage in a process of its own."""
     say(f"{stage} of {images:,} images")
     command = [sys.executable, "-m", "benchmarks.planning", "--images", str(images), "--stage", stage]
-    begin = time.perf_counter()
-    process = subprocess.Popen([*command, "--folder", str(folder)], cwd=ROOT)
-    # The memory is the largest of the process and of the processes that it started.
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
+    usage = usage_of([*command, "--folder", str(folder)], ROOT)
+    if usage.exit_code:
         raise SystemExit(f"{stage} failed")
-    return Measured(images, stage, time.perf_counter() - begin, usage.ru_maxrss / 1024)
+    return Measured(images, stage, usage.seconds, usage.peak_mb)
 
 
 def row(stages: Sequence[Measured], sizes: Mapping[str, int], images: int) -> str:
