@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -142,6 +143,8 @@ def measure_whole(contenders: Sequence[Contender], rounds: int, logs: Path) -> N
     for number in range(rounds):
         for contender in turned(sound(contenders), number):
             contender.whole_s.append(whole(contender, logs / f"{contender.writer}.log"))
+            # A section of slow contenders takes many minutes, and prints its table only at its end.
+            print(f"round {number + 1}: {contender.title}: {contender.whole_s[-1]:.2f} s", file=sys.stderr, flush=True)
 
 
 def whole(contender: Contender, log: Path) -> float:
