@@ -51,6 +51,10 @@ def test_the_pipeline_never_imports_airflow_and_only_rooms_of_tensors_import_ten
     assert not {name for name in modules if name.split(".")[0] == "airflow"}
 
 
+def test_a_command_starts_without_libraries_that_few_commands_need():
+    assert modules_after("import pipeline.__main__").isdisjoint({"scipy", "pandas", "bokeh", "tensorflow", "comet_ml"})
+
+
 @pytest.mark.parametrize(
     ("folder", "line"),
     [

@@ -6,9 +6,9 @@ evaluations of the figure, whatever their number of examples.
 """
 
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
-from scipy.special import ndtri, stdtrit
 
 from pipeline.evaluation.estimates import INTERVAL_PERCENT, Array, Statistic
 
@@ -20,7 +20,7 @@ ANSWERS_LEFT_OUT = 200_000_000
 ROUNDING = 1e-12
 """Figures that differ by less than this share of their size are equal."""
 _TAIL = 0.5 + INTERVAL_PERCENT / 200
-NORMAL = float(ndtri(_TAIL))
+NORMAL = NormalDist().inv_cdf(_TAIL)
 """An interval reaches this many standard deviations to both sides, if the variance is known."""
 
 
@@ -99,6 +99,8 @@ def student(without_each: Array) -> float:
 
 def quantile_of(freedom: float) -> float:
     """Return the quantile of Student's t for these degrees of freedom; the normal one for none."""
+    from scipy.special import stdtrit  # Every command imports this module, and SciPy takes a third of such a start.
+
     return float(stdtrit(freedom, _TAIL)) if freedom else NORMAL
 
 

@@ -15,7 +15,6 @@ from math import exp, inf, sqrt
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaincinv
 from typing_extensions import override
 
 from pipeline.evaluation.blocks import NORMAL, Blocks, correlation_of, quantile_of, student, variance_of
@@ -184,6 +183,8 @@ def wilson(share: float, examples: float, quantile: float) -> Estimate:
     If only a few examples count, or only a few do not, the end at their side is that of the Poisson distribution, as
     Brown, Cai and DasGupta (2001) recommend.
     """
+    from scipy.special import gammaincinv  # As in `quantile_of`.
+
     square = quantile**2
     center = (share + square / (2 * examples)) / (1 + square / examples)
     reach = quantile / (1 + square / examples) * sqrt(share * (1 - share) / examples + square / (4 * examples**2))

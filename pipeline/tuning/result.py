@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from pipeline.errors import BadInput
-from pipeline.evaluation.estimates import INTERVAL_PERCENT, Estimate
+from pipeline.evaluation.blocks import quantile_of
+from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor import read
 from pipeline.monitor.diagnosis import Spread, is_steady, mean_of, percent, spread, three_digits
 from pipeline.monitor.gpu_columns import busy_pct, columns_of_gpus
@@ -177,7 +177,7 @@ def geometric_mean(values: NDArray[np.float64]) -> Estimate:
     """
     logs, count = np.log(values), len(values)
     mean = logs.mean()
-    margin = stdtrit(count - 1, 0.5 + INTERVAL_PERCENT / 200) * logs.std(ddof=1) / count**0.5
+    margin = quantile_of(count - 1) * logs.std(ddof=1) / count**0.5
     return Estimate(*np.exp([mean, mean - margin, mean + margin]).tolist())
 
 
