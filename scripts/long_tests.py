@@ -59,11 +59,18 @@ class Repeated:
 
     python: str
     tests: tuple[str, ...]
+    without: tuple[str, ...]
+
+    def has(self, path: str) -> bool:
+        """Return whether a file of tests is among them."""
+        return path.startswith(self.tests) and not path.startswith(self.without)
 
 
 REPEATED = {
     "airflow34": Repeated(
-        ".airflow34/bin/python", ("tests/dags/", "tests/plugins/", "tests/scripts/test_live_airflow.py")
+        python=".airflow34/bin/python",
+        tests=("tests/dags/", "tests/plugins/", "tests/scripts/test_live_airflow.py"),
+        without=("tests/dags/test_engines.py",),
     ),
 }
 """Groups that repeat tests."""
@@ -188,7 +195,7 @@ def is_outdated(name: str, record: Result) -> bool:
 def groups_for(path: str) -> set[str]:
     """Return the groups that a changed file concerns."""
     if group := group_of(path):
-        return {group, *(name for name, repeated in REPEATED.items() if path.startswith(repeated.tests))}
+        return {group, *(name for name, repeated in REPEATED.items() if repeated.has(path))}
     tested_by = longest_match(path, TESTED_BY)
     return set(NAMES if tested_by is None else tested_by)
 
@@ -223,7 +230,8 @@ def commands_of(name: str) -> list[list[str]]:
     # Most of these tests wait for processes that they start, so more of them run at once than there are cores.
     beside = ["--dist", "loadfile", "--no-loadscope-reorder", "-n", "4"]
     if repeated := REPEATED.get(name):
-        return [[str(ROOT / repeated.python), "-m", "pytest", *repeated.tests, *beside]]
+        without = [f"--ignore={path}" for path in repeated.without]
+        return [[str(ROOT / repeated.python), "-m", "pytest", *repeated.tests, *without, *beside]]
     files = [path for path in long_test_files() if group_of(path) == name]
     # Without a file, pytest would run the tests of all groups.
     assert files, f"the group {name!r} has no file with a long test"
