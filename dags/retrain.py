@@ -298,6 +298,9 @@ def retrain() -> None:
     **Cost**: one training for a whole backfill. **Backfill**: that of the DAG that makes the datasets is enough; this
     DAG follows their asset. It can also be triggered by hand.
 
+    **By schedule**: `TENFOLD_RETRAIN_SCHEDULE` (a cron expression or `@daily`) also starts it at fixed times. Such a
+    run finds datasets whose event Airflow lost. If nothing is new, it is skipped.
+
     It trains on the dataset that is new. If the form or the settings file (`TENFOLD_SETTINGS`) sets `dataset_name`, it
     trains only on the dataset of that name.
     """
