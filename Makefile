@@ -1,6 +1,6 @@
 # What a person types is what CI runs. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help env env-dev env-engines env-readers run backfill up down status test test-core test-long docs check lock clean bench-env bench-sharding \
+.PHONY: help env env-dev env-engines env-readers env-airflow34 run backfill up down status test test-core test-long docs check lock clean bench-env bench-sharding \
 	bench-engines bench-planning bench-input bench-storage bench-orchestration bench-training bench-steps bench-monitoring bench-gpu bench-plugin bench-verdicts bench-tables \
 	bench-forms bench-intervals bench-promotion bench-served-pixels demo-gcs docker-up \
 	docker-check docker-down
@@ -11,7 +11,7 @@ AIRFLOW := $(VENV_PYTHON) -m scripts.airflow
 export PYTHON CUDA SOURCE TABLE LABEL PARAMS BENCH FROM TO REPROCESS DAG RECORD
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: ## create .venv from requirements.txt (PYTHON=...: another Python, 3.11 to 3.13; CUDA=no: without GPU libraries)
 	@scripts/make-env
@@ -101,6 +101,8 @@ lock: ## compile the lock files from pyproject.toml (needs uv)
 	for name in peers dali spdl litdata ray ffcv img2dataset models; do \
 		$(LOCK) benchmarks/environments/$$name.in -o benchmarks/environments/$$name.txt || exit 1; done
 	$(LOCK) -c requirements.txt --extra heic pyproject.toml tests/readers.in -o $(READERS)
+	sed -n '/^[a-z]/{/^apache-airflow/!s/ \\$$//p}' requirements.txt requirements-dev.txt | \
+		$(LOCK) --extra airflow --extra training --group dev -c - pyproject.toml tests/airflow34.in -o $(AIRFLOW34)
 
 ENGINES := requirements-engines.txt
 # Airflow's side of Spark, in a folder of its own, because Airflow itself is in .venv.
@@ -120,6 +122,12 @@ env-readers: env .readers/installed ## create .readers with DALI, Grain and pill
 
 .readers/installed: $(READERS)
 	$(call make-peers,.readers,$(READERS))
+
+AIRFLOW34 := tests/requirements-airflow34.txt
+env-airflow34: env .airflow34/installed ## create .airflow34 with Airflow 3.4, for tests (3 GB)
+
+.airflow34/installed: $(AIRFLOW34)
+	$(call make-peers,.airflow34,$(AIRFLOW34))
 
 bench-env: env .bench/peers/installed ## install other writers and readers for comparison (8 GB: one needs PyTorch with CUDA)
 
@@ -195,5 +203,5 @@ bench-plugin: env-dev ## measure how fast a training opens in Airflow's UI, and 
 	$(call bench,benchmarks.plugin)
 
 clean: ## remove the environment and the caches of tools; data in workspace/ stays
-	rm -rf .venv .engines .readers .tools .bench .airflow docs/_build tenfold.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .engines .readers .airflow34 .tools .bench .airflow docs/_build tenfold.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from airflow import __version__
 from airflow.sdk.definitions.deadline import BaseDeadlineReference
 
 
@@ -12,7 +13,8 @@ class RunQueued(BaseDeadlineReference):
     3.3.2 then computes with an interval that it has read back as a dictionary.
     """
 
-    required_kwargs = frozenset({"dag_id", "run_id"})
+    if __version__.startswith("3.3."):  # From 3.4 on, Airflow reads the arguments of the method, and warns of this.
+        required_kwargs = frozenset({"dag_id", "run_id"})
 
     def _evaluate_with(self, *, session: Any, dag_id: str, run_id: str) -> Any:
         from airflow.models import DagRun  # Only the scheduler calls this. A DAG has no database.

@@ -5,19 +5,24 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import PokeReturnValue, dag, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException
 
 from dags.defaults import DATASETS, dag_defaults, form_defaults, long_task_retries
 from dags.document import document
+from dags.retrain_schedule import retrain_schedule
 from dags.tasks import or_sample_images, settings_of_run
 from dags.under_way import forms_under_way
 from dags.wiring import train_and_report
 from pipeline.config.allowed import require_allowed
 from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import SettingsError
+from pipeline.system.wording import first_of
+
+if TYPE_CHECKING:
+    from pipeline.runs.choices import Choice
 
 MAKERS = {"image_dataset": "images", "tabular_dataset": "table"}
 """The DAGs that make the datasets, each with its kind of examples."""
@@ -54,6 +59,9 @@ def choose() -> PokeReturnValue:
     skipped, because their datasets are part of that training. No run waits for runs of other dataset names. After
     `TENFOLD_RETRAIN_WAIT_HOURS` (12), a run trains on the newest partitions that exist by then.
 
+    Airflow may lose the event of a dataset. So the next run also trains if a partition is newer than the last training.
+    `TENFOLD_RETRAIN_SCHEDULE` starts such a run at fixed times.
+
     *Cost*: none while it waits. *A failure*: no dataset of this name (the message names the folder), or leaks between
     dates above `max_leaked_fraction` (the message names some).
     """
@@ -72,14 +80,14 @@ def choose() -> PokeReturnValue:
 def _with_name(settings: Settings) -> Settings:
     """Return the settings, with the name of the new dataset if they have no dataset name.
 
-    Skips the run if only datasets with other names are new, or if other runs serve all of them. A run that a person
-    triggers has no events.
+    Skips the run if only datasets with other names are new, or if other runs serve all of them. A run that a person or
+    the schedule started has no events.
     """
     from pipeline.config.workspace import with_dataset_name
 
     names = sorted({str(event.extra.get("dataset_name")) for event in _events()})
     if not names:
-        return with_dataset_name(settings)
+        return _with_scheduled_name(settings) if _is_scheduled() else with_dataset_name(settings)
     if not settings.dataset_name and len(names) > 1:
         names = _unserved(settings, names)
     if not settings.dataset_name and len(names) > 1:
@@ -94,6 +102,40 @@ def _with_name(settings: Settings) -> Settings:
     return settings.model_copy(update={"dataset_name": settings.dataset_name or names[0]})
 
 
+def _with_scheduled_name(settings: Settings) -> Settings:
+    """Return the settings of a scheduled run, with the dataset name that it looks at. Skips the run if there is none.
+
+    If several names are published, and the settings have none, that is a name that this DAG has trained on before. A
+    name with newer partitions comes first, then the name that a run looked at least recently.
+    """
+    from pipeline.config.workspace import MAX_LISTED, published_names
+    from pipeline.runs.choices import last_choice
+
+    folder = settings.datasets_folder
+    names = [name for name in published_names(folder) if settings.dataset_name in ("", name)]
+    if not names:
+        what = f"dataset {settings.dataset_name!r}" if settings.dataset_name else "dataset"
+        raise AirflowSkipException(f"no {what} is published in {folder} yet")
+    all_named = [settings.model_copy(update={"dataset_name": name}) for name in names]
+    if len(names) == 1:
+        return all_named[0]
+    order = {
+        name: (_is_newest(named, choice), choice.at)
+        for name, named in zip(names, all_named, strict=True)
+        if (choice := last_choice(named.workspace, _training(named)))
+    }
+    if not order:
+        raise SettingsError(
+            f"{folder} has datasets of several names ({first_of(names, MAX_LISTED)}), and no new dataset has started a "
+            "training yet, so a scheduled run cannot choose: set dataset_name in the file that TENFOLD_SETTINGS names"
+        )
+    return settings.model_copy(update={"dataset_name": min(order, key=order.__getitem__)})
+
+
+def _is_scheduled() -> bool:
+    return bool(get_current_context()["dag_run"].run_type == "scheduled")
+
+
 def _unserved(settings: Settings, names: Sequence[str]) -> list[str]:
     """Return the dataset names whose events no other run serves. Skips the run if there is none.
 
@@ -102,6 +144,8 @@ def _unserved(settings: Settings, names: Sequence[str]) -> list[str]:
     """
     of_names = {name: settings.model_copy(update={"dataset_name": name}) for name in names}
     unserved = [name for name, own in of_names.items() if not _server_of(own) and not _is_chosen(own)]
+    # Of several names whose events were lost, one is enough: a later run finds the others.
+    unserved = unserved or [name for name, own in of_names.items() if _has_newer(own)][:1]
     if not unserved:
         raise AirflowSkipException(f"other runs already train on the new datasets of {', '.join(names)}")
     return unserved
@@ -110,7 +154,7 @@ def _unserved(settings: Settings, names: Sequence[str]) -> list[str]:
 def _events(name: str = "") -> list[Any]:
     """Return the asset events that triggered this run, of one dataset name if it is given.
 
-    A run that a person triggered has none.
+    A run that a person or the schedule started has none.
     """
     events = get_current_context()["triggering_asset_events"].get(DATASETS, [])
     return [event for event in events if name in ("", event.extra.get("dataset_name"))]
@@ -121,8 +165,12 @@ def _training(settings: Settings) -> str:
 
 
 def _skip_if_served(settings: Settings) -> None:
-    """Skip this run if another one serves its events. Otherwise, each run would repeat a failed training."""
-    if run := _server_of(settings):
+    """Skip this run if another one serves its events. Otherwise, each run would repeat a failed training.
+
+    Airflow may lose the event of a dataset that was published after that run looked. So a run with older events, which
+    that run serves, goes on if there is such a dataset.
+    """
+    if (run := _server_of(settings)) and not _has_newer(settings):
         raise AirflowSkipException(f"the run {run} trains on this dataset too: it chose the newest partitions later")
 
 
@@ -142,6 +190,21 @@ def _server_of(settings: Settings) -> str:
     # worker.
     is_served = newest.timestamp() <= choice.newest_event or newest + CLOCKS < datetime.fromtimestamp(choice.at, UTC)
     return choice.run if is_served else ""
+
+
+def _has_newer(settings: Settings) -> bool:
+    """Return whether the newest partitions of a dataset name are not those of the last choice."""
+    from pipeline.runs.choices import last_choice
+
+    choice = last_choice(settings.workspace, _training(settings))
+    return choice is None or not _is_newest(settings, choice)
+
+
+def _is_newest(settings: Settings, choice: "Choice") -> bool:
+    from pipeline.config.workspace import allowed_name_folder
+    from pipeline.dataset.partitions import newest_partitions
+
+    return newest_partitions(allowed_name_folder(settings), settings.window) == choice.partitions
 
 
 def _is_chosen(settings: Settings) -> bool:
@@ -203,8 +266,9 @@ def _newest(settings: Settings) -> dict[str, Any]:
     partitions = newest_partitions(allowed_name_folder(settings), settings.window)
     dataset = dataset_of_partitions(settings, partitions)
     event_times = [event.timestamp.timestamp() for event in _events(settings.dataset_name)]
-    if event_times:  # A person who triggers a run may choose other settings than the other runs have.
-        choice = Choice(get_current_context()["run_id"], begin, max(event_times), partitions)
+    # A person who triggers a run may choose other settings than the other runs have.
+    if event_times or _is_scheduled():
+        choice = Choice(get_current_context()["run_id"], begin, max(event_times, default=0.0), partitions)
         save_choice(settings.workspace, training, choice)
     # The choice is saved before this check: the run also serves its events if it has nothing new to train on. Airflow
     # may hand them to another run, which must not train on them beside the events of another dataset name.
@@ -215,8 +279,7 @@ def _newest(settings: Settings) -> dict[str, Any]:
 
 
 @dag(
-    schedule=DATASETS,
-    catchup=False,
+    **retrain_schedule(),
     **dag_defaults("retrain", FIRST, deadline_hours=7 * 24),
     # One at a time: two would train on the same datasets beside one another.
     max_active_runs=1,
@@ -234,6 +297,9 @@ def retrain() -> None:
 
     **Cost**: one training for a whole backfill. **Backfill**: that of the DAG that makes the datasets is enough; this
     DAG follows their asset. It can also be triggered by hand.
+
+    **By schedule**: `TENFOLD_RETRAIN_SCHEDULE` (a cron expression or `@daily`) also starts it at fixed times. Such a
+    run finds datasets whose event Airflow lost. If nothing is new, it is skipped.
 
     It trains on the dataset that is new. If the form or the settings file (`TENFOLD_SETTINGS`) sets `dataset_name`, it
     trains only on the dataset of that name.

@@ -49,12 +49,37 @@ GROUPS = {
 }
 """Long tests of one subject, which take at most ten minutes on two quiet cores, by the beginnings of their paths. A
 test belongs to the group with the longest one."""
-ENVIRONMENTS = {"data": "env-readers", "engines": "env-engines"}
+ENVIRONMENTS = {"airflow34": "env-airflow34", "data": "env-readers", "engines": "env-engines"}
 """Target of make that creates what the tests of a group need beside `.venv`."""
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Tests of other groups that run in another environment, too. All of them run, not only the long ones."""
+
+    python: str
+    tests: tuple[str, ...]
+    without: tuple[str, ...]
+
+    def has(self, path: str) -> bool:
+        """Return whether a file of tests is among them."""
+        return path.startswith(self.tests) and not path.startswith(self.without)
+
+
+REPEATED = {
+    "airflow34": Repeated(
+        python=".airflow34/bin/python",
+        tests=("tests/dags/", "tests/plugins/", "tests/scripts/test_live_airflow.py"),
+        without=("tests/dags/test_engines.py",),
+    ),
+}
+"""Groups that repeat tests."""
+NAMES = (*GROUPS, *REPEATED)
+"""All groups."""
 _TRAINING = ("comparison", "models", "servers", "training")
 TESTED_BY = {
-    "dags/": ("airflow", "cluster", "dags", "engines", "tutorials"),
-    "plugins/": ("cluster", "pages"),
+    "dags/": ("airflow", "airflow34", "cluster", "dags", "engines", "tutorials"),
+    "plugins/": ("airflow34", "cluster", "pages"),
     "pipeline/commands/monitor.py": ("monitor",),
     "pipeline/dataset/": ("data", "faults", "input", *_TRAINING),
     "pipeline/engines/": ("engines",),
@@ -79,7 +104,7 @@ TESTED_BY = {
     "pipeline/tuning/": ("dags", "monitor", "pages", *_TRAINING),
     "pipeline/watch/": ("pages",),
     "docker": ("airflow",),
-    "scripts/airflow/": ("airflow", "cluster", "pages", "tutorials"),
+    "scripts/airflow/": ("airflow", "airflow34", "cluster", "pages", "tutorials"),
     "scripts/compose/": ("airflow",),
     "benchmarks/": ("monitor",),
     "docs/": ("tutorials",),
@@ -129,7 +154,7 @@ def main() -> int:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m scripts.long_tests", description=__doc__.split("\n")[0])
-    choices = [*GROUPS, CHANGED]
+    choices = [*NAMES, CHANGED]
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"{', '.join(choices)}; by default all groups")
     parser.add_argument(
         "--record", choices=["yes", "no", ""], default="", help=f"write the results to {RECORD}; needs a clean tree"
@@ -142,7 +167,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def group_of(path: str) -> str | None:
-    """Return the group of a file of tests, given relative to the root of the project."""
+    """Return the group of a file of tests, given relative to the root of the project. Others may repeat it."""
     return longest_match(path, {prefix: name for name, tests in GROUPS.items() for prefix in tests})
 
 
@@ -153,11 +178,11 @@ def longest_match(path: str, values: Mapping[str, T]) -> T | None:
 
 
 def selected(names: Iterable[str], records: Mapping[str, Result]) -> list[str]:
-    """Return the names of the groups to run, in the order of `GROUPS`."""
-    wanted = set(names) or set(GROUPS)
+    """Return the names of the groups to run, in the order of `NAMES`."""
+    wanted = set(names) or set(NAMES)
     if CHANGED in wanted:
-        wanted |= {name for name in GROUPS if name not in records or is_outdated(name, records[name])}
-    return [name for name in GROUPS if name in wanted]
+        wanted |= {name for name in NAMES if name not in records or is_outdated(name, records[name])}
+    return [name for name in NAMES if name in wanted]
 
 
 def is_outdated(name: str, record: Result) -> bool:
@@ -170,9 +195,9 @@ def is_outdated(name: str, record: Result) -> bool:
 def groups_for(path: str) -> set[str]:
     """Return the groups that a changed file concerns."""
     if group := group_of(path):
-        return {group}
+        return {group, *(name for name, repeated in REPEATED.items() if repeated.has(path))}
     tested_by = longest_match(path, TESTED_BY)
-    return set(GROUPS if tested_by is None else tested_by)
+    return set(NAMES if tested_by is None else tested_by)
 
 
 def run(name: str, is_recorded: bool) -> Result:
@@ -194,19 +219,24 @@ def passes(name: str, is_recorded: bool) -> bool:
     if environment and subprocess.run(["make", "--no-print-directory", environment], cwd=ROOT, check=False).returncode:
         print(f"`make {environment}` failed, so the group {name!r} was not run", file=sys.stderr)
         return False
+    # A skipped test fails on CI: a record must not count what did not run.
+    environ = {**os.environ, "CI": "true"} if is_recorded else None
+    codes = [subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode for command in commands_of(name)]
+    return 0 in codes and set(codes) <= {0, NOTHING_COLLECTED}
+
+
+def commands_of(name: str) -> list[list[str]]:
+    """Return the commands that run the tests of a group."""
+    # Most of these tests wait for processes that they start, so more of them run at once than there are cores.
+    beside = ["--dist", "loadfile", "--no-loadscope-reorder", "-n", "4"]
+    if repeated := REPEATED.get(name):
+        without = [f"--ignore={path}" for path in repeated.without]
+        return [[str(ROOT / repeated.python), "-m", "pytest", *repeated.tests, *without, *beside]]
     files = [path for path in long_test_files() if group_of(path) == name]
     # Without a file, pytest would run the tests of all groups.
     assert files, f"the group {name!r} has no file with a long test"
     pytest = [sys.executable, "-m", "pytest", *files]
-    # Most of these tests wait for processes that they start, so more of them run at once than there are cores.
-    beside = ["--dist", "loadfile", "--no-loadscope-reorder", "-n", "4", "-m", "long and not core and not alone"]
-    # A skipped test fails on CI: a record must not count what did not run.
-    environ = {**os.environ, "CI": "true"} if is_recorded else None
-    codes = [
-        subprocess.run([*pytest, *options], cwd=ROOT, env=environ, check=False).returncode
-        for options in (beside, ["-m", "alone"])
-    ]
-    return 0 in codes and set(codes) <= {0, NOTHING_COLLECTED}
+    return [[*pytest, *beside, "-m", "long and not core and not alone"], [*pytest, "-m", "alone"]]
 
 
 def long_test_files() -> list[str]:
@@ -216,7 +246,7 @@ def long_test_files() -> list[str]:
 
 def warning_about(records: Mapping[str, Result]) -> str:
     """Return a sentence about the groups whose last record is missing, failed or old, or an empty string."""
-    problems = {name: problem for name in GROUPS if (problem := problem_of(records.get(name)))}
+    problems = {name: problem for name in NAMES if (problem := problem_of(records.get(name)))}
     if not problems:
         return ""
     listed = ", ".join(f"{name} ({problem})" for name, problem in problems.items())
@@ -260,7 +290,7 @@ def load_records(path: Path) -> dict[str, Result]:
 
 def write_records(path: Path, records: Mapping[str, Result]) -> None:
     """Write the record of each group."""
-    values = {name: asdict(records[name]) for name in GROUPS if name in records}
+    values = {name: asdict(records[name]) for name in NAMES if name in records}
     partial = path.with_suffix(f".{os.getpid()}")
     partial.write_text(json.dumps(values, indent=2) + "\n")
     partial.replace(path)

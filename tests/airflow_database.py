@@ -1,10 +1,11 @@
-"""A migrated database of Airflow, made once for each checkout and copied into the home of each Airflow of the tests."""
+"""A migrated database of each version of Airflow, made once and copied into the home of each Airflow of the tests."""
 
 import fcntl
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 from scripts.airflow.database import is_migrated
@@ -12,7 +13,8 @@ from scripts.airflow.embedded import prepare
 from scripts.airflow.settings import ROOT, Layout
 from scripts.airflow.signals import Signals
 
-_TEMPLATE = ROOT / ".pytest_cache" / "d" / "airflow"
+# Each version has its own, because Airflow cannot read the database of a newer one.
+_TEMPLATE = ROOT / ".pytest_cache" / "d" / f"airflow-{version('apache-airflow-core')}"
 
 
 def copy_database(home: Path) -> None:

@@ -37,7 +37,7 @@ def with_dataset_name(settings: Settings) -> Settings:
         return settings
     require_allowed(settings)
     folder = settings.datasets_folder
-    names = _published_names(folder)
+    names = published_names(folder)
     if len(names) != 1:
         advice = "choose one with --set dataset_name=NAME" if names else "build a dataset first"
         raise SettingsError(f"dataset_name is empty, but {folder} has {_listed(names)}: {advice}")
@@ -49,12 +49,12 @@ def require_name(settings: Settings) -> None:
     if not allowed_name_folder(settings).is_dir():  # No check may show what is outside of the allowed places.
         folder = settings.datasets_folder
         raise SettingsError(
-            f"{folder} has no dataset {settings.dataset_name!r}. It has {_listed(_published_names(folder))}: set "
+            f"{folder} has no dataset {settings.dataset_name!r}. It has {_listed(published_names(folder))}: set "
             "dataset_name to one of them"
         )
 
 
-def _published_names(folder: Place) -> list[str]:
+def published_names(folder: Place) -> list[str]:
     """Return names that have a partition. Of other names, no version was ever committed."""
     folders = storage.folders(folder) if folder.is_dir() else ()
     return sorted(each.name for each in folders if (each / "partitions").is_dir())

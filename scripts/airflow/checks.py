@@ -19,6 +19,8 @@ SCHEDULES = (
     "TENFOLD_TABULAR_SCHEDULE",
     "TENFOLD_TABULAR_DATASET_SCHEDULE",
 )
+"""Schedules of DAGs that read a source."""
+RETRAIN_SCHEDULE = "TENFOLD_RETRAIN_SCHEDULE"
 PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 MAX_HOURS = 87_600
 """Ten years. Airflow adds this time to a date, and dates have a maximum."""
@@ -32,12 +34,13 @@ def check_schedule(environ: Mapping[str, str]) -> None:
     for variable, (check, wanted) in _checks().items():
         if (text := environ.get(variable, "")) and not _is_right(check, text):
             raise Refused(f"{variable} must be {wanted}, got {text!r}")
-    for variable in SCHEDULES:
+    for variable in (*SCHEDULES, RETRAIN_SCHEDULE):
         if cron := environ.get(variable, ""):
-            if not settings.source_uri:
+            if variable in SCHEDULES and not settings.source_uri:
                 raise Refused(f"{variable} needs a settings file with a source_uri: set TENFOLD_SETTINGS to that file")
-            file = environ["TENFOLD_SETTINGS"]
-            say(f"Schedule ({variable}): {cron}, with the settings of {file}. Its latest interval starts at once")
+            file = environ.get("TENFOLD_SETTINGS")
+            source = f"the settings of {file}" if file else "the default settings"
+            say(f"Schedule ({variable}): {cron}, with {source}. Its latest interval starts at once")
     try:
         for setting in OF_PLACES:
             allowed_places(setting, environ)
@@ -63,7 +66,7 @@ def _checks() -> Mapping[str, tuple[Callable[[str], object], str]]:
     )
     hours = (lambda text: 0 < float(text) <= MAX_HOURS, f"a number of hours, above 0 and at most {MAX_HOURS}")
     return {
-        **dict.fromkeys(SCHEDULES, schedule),
+        **dict.fromkeys((*SCHEDULES, RETRAIN_SCHEDULE), schedule),
         "TENFOLD_START_DATE": (utc_of, "a date such as 2026-01-31, or a time such as 2026-01-31T00:00+02:00"),
         "TENFOLD_CATCHUP": (lambda text: text.lower() in ("true", "false", "yes", "no", "1", "0"), "true or false"),
         "TENFOLD_DEADLINE_HOURS": hours,

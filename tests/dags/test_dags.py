@@ -179,6 +179,29 @@ def test_the_environment_sets_the_schedule(monkeypatch: pytest.MonkeyPatch):
     assert schedule_from("OTHER_SCHEDULE")["catchup"] is False  # a schedule that is off has no catchup
 
 
+@pytest.mark.parametrize(("cron", "hour"), [("", None), ("0 3 * * *", 3)])
+def test_retrain_follows_new_datasets_and_a_schedule_that_is_set(
+    monkeypatch: pytest.MonkeyPatch, cron: str, hour: int | None
+):
+    """The DAG is read back as the scheduler reads it."""
+    from airflow.sdk import DAG
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    from dags.defaults import DATASETS
+    from dags.retrain_schedule import VARIABLE, retrain_schedule
+
+    monkeypatch.setenv(VARIABLE, cron)
+    with DAG("retrain", **retrain_schedule()) as dag:
+        pass
+    read = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+    assert read.timetable.asset_condition.name == DATASETS.name
+    assert read.catchup is False
+    following = read.next_dagrun_info(last_automated_run_info=None)
+    assert (following and following.run_after.hour) == hour
+    # Airflow 3.3 knows only batches of events.
+    assert getattr(read.timetable, "batch_asset_events", True) is True
+
+
 @pytest.mark.parametrize("dag_id", ALL)
 def test_every_task_documents_its_cost_and_its_failure(dags: dict[str, Any], dag_id: str):
     dag = dags[dag_id]

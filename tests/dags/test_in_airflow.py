@@ -1,58 +1,43 @@
 """DAGs under a real scheduler: approvals, notifications and cleared tasks."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import pytest
 
 from pipeline.dataset.manifest import COMMIT
-from scripts.airflow.client import FINISHED, Client, Json, Login
-from scripts.airflow.embedded import Embedded, prepare
+from scripts.airflow.client import Client, Json, Login
+from scripts.airflow.embedded import Embedded
 from scripts.airflow.patience import PATIENT
-from scripts.airflow.ready import wait_until_ready
 from scripts.airflow.results import error_text
-from scripts.airflow.settings import ROOT, Layout
-from scripts.airflow.signals import Signals
-from tests.airflow_database import copy_database
 from tests.conftest import MakeImages, jpeg
+from tests.dags.embedded import client_of, embedded_airflow, ended, wait
 from tests.waiting import until
 from tests.writes import writes
 
 pytestmark = pytest.mark.long
 TASK = "upload.approve"
-T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
     folder = tmp_path_factory.mktemp("airflow")
-    copy_database(folder / "home")
     settings = {
         "TENFOLD_NOTIFIERS": "tests.dags.notifier.ToFile",
         "TENFOLD_TEST_NOTES": str(folder / "notes"),
         "TENFOLD_DEADLINE_HOURS": "0.001",
     }
-    embedded = prepare(
-        Layout(folder / "home", folder / "workspace", ROOT / "dags"), background=False, settings=settings
-    )
-    try:
-        with Signals() as signals, closing(_client(embedded)) as client:
-            since = datetime.now(UTC)
-            embedded.start(signals)
-            wait_until_ready(embedded, client, since, signals)
+    with embedded_airflow(folder, settings) as embedded:
         yield embedded
-    finally:
-        embedded.stop()
 
 
 @pytest.fixture
 def client(airflow: Embedded) -> Iterator[Client]:
-    with closing(_client(airflow)) as client:
+    with closing(client_of(airflow)) as client:
         yield client
 
 
@@ -68,10 +53,6 @@ def leaking(make_images: MakeImages, tmp_path: Path) -> Json:
     source = make_images({"train/a": 6, "train/b": 6, "val/a": 2, "val/b": 1})
     shutil.copy(source / "train/a/000.jpg", source / "val/b/copied.jpg")
     return {"source_uri": str(source), "workspace": str(tmp_path / "workspace"), "on_leak": "ask"}
-
-
-def _client(embedded: Embedded) -> Client:
-    return Client(embedded.url, embedded.password, "image_dataset")
 
 
 def _http(airflow: Embedded) -> httpx.Client:
@@ -114,7 +95,7 @@ def _wait_for_question(airflow: Embedded, client: Client, run_id: str) -> None:
         )
         return task_has_ended and bool(_task(client, run_id)["state"] == "awaiting_input")
 
-    _wait(is_waiting)
+    wait(is_waiting)
 
 
 def _clear(airflow: Embedded, run_id: str, task_id: str) -> None:
@@ -132,19 +113,7 @@ def _clear(airflow: Embedded, run_id: str, task_id: str) -> None:
             cleared = http.post("/api/v2/dags/image_dataset/clearTaskInstances", json=body).raise_for_status().json()
         return bool(cleared["total_entries"] > 0)
 
-    _wait(clear)
-
-
-def _ended(client: Client, run_id: str) -> str:
-    return _wait(lambda: client.run(run_id)["state"], is_expected=FINISHED.__contains__)
-
-
-def _wait(look: Callable[[], T], is_expected: Callable[[T], object] = bool) -> T:
-    """Wait for a value. On SQLite, the server may not answer while a task writes.
-
-    Requests are half a second apart, because each needs processor time.
-    """
-    return until(look, 480, 0.5, is_expected=is_expected, errors=httpx.HTTPError)
+    wait(clear)
 
 
 def _committed(conf: Json) -> list[Path]:
@@ -165,11 +134,11 @@ def test_a_run_waits_for_an_approval_and_continues(airflow: Embedded, client: Cl
     until(lambda: f"async_notify {run_id}\n" in notes.read_text())  # notification that the run is late
 
     _ask(airflow, "PATCH", run_id, {"chosen_options": ["Approve"], "params_input": {}})
-    assert _ended(client, run_id) == "success"
+    assert ended(client, run_id) == "success"
     assert len(_committed(leaking)) == 1
 
     again = client.trigger(leaking)  # for the same images, one answer is enough
-    assert _ended(client, again) == "success"
+    assert ended(client, again) == "success"
 
 
 @pytest.mark.parametrize(
@@ -183,7 +152,7 @@ def test_nothing_is_published_without_an_approval(
     if answer:
         _wait_for_question(airflow, client, run_id)
         _ask(airflow, "PATCH", run_id, {"chosen_options": [answer], "params_input": {}})
-    assert _ended(client, run_id) == "failed"
+    assert ended(client, run_id) == "failed"
     error: Any = error_text(client.log(run_id, _task(client, run_id)))
     assert message in error
     assert "1 of 4 (25%) validation and test images are in training too" in error
@@ -196,17 +165,17 @@ def test_any_task_can_be_cleared(airflow: Embedded, client: Client, make_images:
     source = make_images({"cats": 12, "dogs": 12})
     conf = {"source_uri": str(source), "workspace": str(tmp_path / "workspace"), "shards_per_task": 4}
     run_id = client.trigger(conf)
-    assert _ended(client, run_id) == "success"
+    assert ended(client, run_id) == "success"
     folder = Path(conf["workspace"]) / "datasets"
     published = writes(folder.rglob("*"))
     assert len(published) > 13
 
     for task_id in ("upload.commit", "upload.copy", "shard.write", "shard.plan", "extract"):
         _clear(airflow, run_id, task_id)
-        assert _ended(client, run_id) == "success", task_id
+        assert ended(client, run_id) == "success", task_id
         assert writes(folder.rglob("*")) == published, task_id
 
     (source / "cats" / "one-more.jpg").write_bytes(jpeg(999))  # the cleared run finds an additional image
     _clear(airflow, run_id, "extract")
-    assert _ended(client, run_id) == "success"
+    assert ended(client, run_id) == "success"
     assert len(_committed(conf)) == 2

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.config.settings import settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
+from pipeline.dataset.partitions import Partition, save_partition
 from pipeline.errors import SettingsError
 from pipeline.runs.choices import Choice, save_choice
 from tests.conftest import MakeImages, jpeg
@@ -95,13 +96,21 @@ def test_events_served_by_another_run_are_ignored(
         assert retrain._with_name(settings).dataset_name == expected
 
 
-def use_context(monkeypatch: pytest.MonkeyPatch, events: list[SimpleNamespace], run_id: str) -> None:
+def use_context(
+    monkeypatch: pytest.MonkeyPatch, events: list[SimpleNamespace], run_id: str, run_type: str = "asset_triggered"
+) -> None:
     """Give the tasks a fake context, because a run of `dag.test` has no asset events."""
     from dags import retrain
 
-    ti = SimpleNamespace(dag_id="retrain")
-    context = {"triggering_asset_events": {retrain.DATASETS: events}, "run_id": run_id, "ti": ti}
+    of_run = {"run_id": run_id, "ti": SimpleNamespace(dag_id="retrain"), "dag_run": SimpleNamespace(run_type=run_type)}
+    context = {"triggering_asset_events": {retrain.DATASETS: events}, **of_run}
     monkeypatch.setattr(retrain, "get_current_context", lambda: context)
+
+
+def add_partition(settings: Settings, name: str, day: str, version: str) -> None:
+    """Publish the partition of a day, without an event. The version itself is missing."""
+    folder = settings.datasets_folder / name
+    save_partition(folder, Partition(day, version, 1), lambda _: 0)
 
 
 @pytest.mark.long
@@ -247,6 +256,83 @@ def test_a_run_whose_events_an_earlier_run_served_is_skipped(monkeypatch: pytest
     assert not skips("second", [-30, 1])
     assert not skips("second", [])  # triggered by a person
     assert not skips("first", [-10])  # cleared or retried
+
+
+OLD, NEW = 16 * "a", 16 * "b"
+"""Two versions."""
+
+
+@pytest.mark.parametrize("announced", [["flowers"], ["cars", "flowers"]])
+@pytest.mark.parametrize(("published", "is_skipped"), [({DAYS[0]: OLD}, True), ({DAYS[0]: OLD, DAYS[1]: NEW}, False)])
+def test_a_run_with_served_events_trains_if_the_event_of_a_newer_partition_was_lost(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, announced: list[str], published: dict[str, str], is_skipped: bool
+):
+    """Airflow 3.3.2 left the last of five events in no run, while a run with older events was queued."""
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from dags import retrain
+
+    settings = settings_from({"window": 2, "workspace": str(tmp_path)})
+    for day, version in published.items():
+        add_partition(settings, "flowers", day, version)
+    for name, chosen in {"cars": {}, "flowers": {DAYS[0]: OLD}}.items():
+        choice = Choice("first", NOON.timestamp() + 3600, NOON.timestamp(), chosen)
+        save_choice(settings.workspace, f"retrain-{name}", choice)
+    events = [SimpleNamespace(extra={"dataset_name": name}, timestamp=NOON) for name in announced]
+    use_context(monkeypatch, events, "second")
+    with pytest.raises(AirflowSkipException, match=r"trains? on") if is_skipped else nullcontext():
+        named = retrain._with_name(settings)
+        retrain._skip_if_served(named)
+        assert named.dataset_name == "flowers"
+
+
+@pytest.mark.parametrize(
+    ("given", "published", "chosen", "expected"),
+    [
+        ("", {}, {}, "skipped: no dataset is published"),
+        ("flowers", {"cars": NEW}, {}, "skipped: no dataset 'flowers' is published"),
+        ("", {"flowers": NEW}, {}, "flowers"),
+        ("flowers", {"cars": NEW, "flowers": OLD}, {"cars": (OLD, 1)}, "flowers"),
+        ("", {"cars": NEW, "flowers": NEW}, {}, "refused: of several names \\(cars, flowers\\)"),
+        # Of several names, those count that new datasets have started a training of.
+        ("", {"cars": NEW, "flowers": NEW, "samples": NEW}, {"cars": (NEW, 1), "flowers": (OLD, 2)}, "flowers"),
+        ("", {"cars": NEW, "flowers": NEW}, {"cars": (OLD, 1), "flowers": (OLD, 2)}, "cars"),
+        ("", {"cars": NEW, "flowers": NEW}, {"cars": (NEW, 2), "flowers": (NEW, 1)}, "flowers"),
+    ],
+)
+def test_a_scheduled_run_looks_at_what_is_published(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str, published: dict[str, str],
+    chosen: dict[str, tuple[str, int]], expected: str,
+):  # fmt: skip
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from dags import retrain
+
+    settings = settings_from({"dataset_name": given, "workspace": str(tmp_path)})
+    for name, version in published.items():
+        add_partition(settings, name, DAYS[0], version)
+    for name, (version, at) in chosen.items():
+        save_choice(settings.workspace, f"retrain-{name}", Choice("first", at, 0, {DAYS[0]: version}))
+    use_context(monkeypatch, [], "second", "scheduled")
+    outcome, _, message = expected.partition(": ")
+    errors = {"skipped": AirflowSkipException, "refused": SettingsError}
+    with pytest.raises(errors[outcome], match=message) if outcome in errors else nullcontext():
+        assert retrain._with_name(settings).dataset_name == outcome
+
+
+@pytest.mark.parametrize(("run_type", "is_saved"), [("scheduled", True), ("manual", False)])
+def test_a_scheduled_run_serves_older_events_and_a_run_of_a_person_does_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run_type: str, is_saved: bool
+):
+    from dags import retrain
+
+    settings = settings_from({"dataset_name": "flowers", "workspace": str(tmp_path)})
+    monkeypatch.setattr("pipeline.stages.upload.dataset_of_partitions", lambda *_: tmp_path / "dataset")
+    monkeypatch.setattr("pipeline.runs.launch.load_trained_result", lambda *_: None)
+    use_context(monkeypatch, [], "first", run_type)
+    assert retrain._newest(settings)["training"] == "retrain-flowers"
+    use_context(monkeypatch, [SimpleNamespace(extra={"dataset_name": "flowers"}, timestamp=NOON)], "second")
+    assert retrain._server_of(settings) == ("first" if is_saved else "")
 
 
 def test_a_run_without_a_new_dataset_still_serves_its_events(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

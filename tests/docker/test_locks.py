@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCKS = ["docker/requirements-airflow.txt", "requirements-cuda.txt", "docker/requirements-uv.txt"]
+AIRFLOW34 = "tests/requirements-airflow34.txt"
+LOCKS = ["docker/requirements-airflow.txt", "requirements-cuda.txt", "docker/requirements-uv.txt", AIRFLOW34]
 OURS = {"dags", "pipeline", "plugins", "scripts", "standins", "tests"}
 ENGINES = ("apache_beam", "pyspark", "py4j")
 """These packages are in an environment of their own, and only the code of an engine imports them."""
@@ -42,6 +43,15 @@ def test_versions_match_every_other_environment(name: str):
     shared = usual.keys() & ours.keys()
     assert len(shared) > 20
     assert {package: ours[package] for package in shared} == {package: usual[package] for package in shared}
+
+
+def test_the_environment_of_airflow_34_differs_only_in_airflow():
+    usual = pins(ROOT / "requirements.txt") | pins(ROOT / "requirements-dev.txt")
+    ours = pins(ROOT / AIRFLOW34)
+    assert usual.keys() <= ours.keys()
+    others = {package for package, version in usual.items() if ours[package] != version}
+    assert others == {"apache-airflow", "apache-airflow-core", "apache-airflow-task-sdk"}
+    assert ours["apache-airflow"].startswith("3.4.")
 
 
 def test_the_light_image_is_without_tensorflow():

@@ -13,6 +13,7 @@ from airflow.models.team import Team
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from sqlalchemy import delete, insert, update
+from sqlalchemy.orm import Session
 
 from dags.gpu_pool import GPU_POOL
 from dags.xcom_keys import COMPARISON_PLACE, FAILURE, TRAINING_PLACE
@@ -67,15 +68,19 @@ def add_run(
             else:
                 session.execute(insert(TaskInstance).values(**of_task, **ended))
             if error:
-                left = {"key": FAILURE, "value": error}
-                session.execute(insert(XComModel).values(**of_task, **left, dag_run_id=number))
+                _store(session, of_task, FAILURE, error)
         for key, place in ((TRAINING_PLACE, training), (COMPARISON_PLACE, comparison or None)):
             if place is not None:
-                session.execute(insert(XComModel).values(**task, key=key, value=place, dag_run_id=number))
+                _store(session, task, key, place)
+
+
+def _store(session: Session, task: Mapping[str, str], key: str, value: Any) -> None:
+    """Store an XCom as the API server does. In Airflow 3.4, the model is a view of two tables, which takes no rows."""
+    XComModel.set(key, value, **task, serialize=False, session=session)
 
 
 def remove_all() -> None:
-    """Remove all rows that the functions above added."""
+    """Remove all rows that the functions above added. The XComs of a task go with it."""
     with create_session() as session:
-        for model in (XComModel, TaskInstance, DagRun, DagModel, DagBundleModel, Team):
+        for model in (TaskInstance, DagRun, DagModel, DagBundleModel, Team):
             session.execute(delete(model))
