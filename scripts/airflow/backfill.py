@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 
 import httpx
 from typing_extensions import override
 
+from pipeline.config.data_date import TIME_ZONE
+from scripts.airflow.checks import BACKFILLS
 from scripts.airflow.client import ACTIVE, Client, Json
 from scripts.airflow.errors import Refused
 from scripts.airflow.follow import PLACES, Job, stages_of_run
@@ -14,7 +16,7 @@ from scripts.airflow.patience import BUSY
 from scripts.airflow.progress import Stage, say, time_of
 from scripts.airflow.ready import ANY_TIME, wait_until_ready
 from scripts.airflow.remote import Airflow
-from scripts.airflow.request import Backfill
+from scripts.airflow.request import MAX_DATES, Backfill
 from scripts.airflow.results import COMMIT, failure_of, results, skip_reason, task_result
 from scripts.airflow.signals import Signals
 
@@ -37,8 +39,8 @@ class Outcome:
     """The runs that it made or started again."""
     skipped: list[Json]
     """The runs that existed, and that it left as they were."""
-    missing: list[date]
-    """Days without a run, because the schedule of the DAG has none there."""
+    missing: list[str]
+    """Dates without a run, because the schedule of the DAG has none there."""
 
     @property
     def failed(self) -> list[Json]:
@@ -50,8 +52,7 @@ class BackfillRuns(Job):
     """The runs of a backfill. Airflow does not say which runs belong to a backfill: it queues them after its start."""
 
     def __init__(self, client: Client, request: Backfill) -> None:
-        what = f"the backfill of {client.dag_id} from {request.first} to {request.last}"
-        super().__init__(client, what, f"/dags/{client.dag_id}/backfills")
+        super().__init__(client, f"the backfill of {request}", f"/dags/{client.dag_id}/backfills")
         self._request = request
         self._since = _NEVER
 
@@ -67,7 +68,7 @@ class BackfillRuns(Job):
 
     def stages(self, runs: Sequence[Json]) -> list[Stage]:
         """Return one line for each date that has begun."""
-        return [Stage(date_of(run), _text(run)) for run in runs if run["state"] != "queued"]
+        return [Stage(date_of(run, self._request), _text(run)) for run in runs if run["state"] != "queued"]
 
     def close(self) -> None:
         """Close it after its last run: Airflow does so only twice a minute, and refuses another backfill until then."""
@@ -86,8 +87,8 @@ class BackfillRuns(Job):
         """Return the runs of all its dates, and the dates without a run."""
         scheduled = self._runs_in(self._request.body())
         runs = [run for run in scheduled if _was_queued_since(run, self._since)]
-        seen = {_moment_of(run).date() for run in scheduled}
-        missing = [day for day in self._request.days if day not in seen]
+        seen = {self._request.name_of(_moment_of(run)) for run in scheduled}
+        missing = [name for name in self._request.names if name not in seen]
         return Outcome(self._since, runs, [run for run in scheduled if run not in runs], missing)
 
     def _find_or_create(self) -> Json:
@@ -106,7 +107,31 @@ class BackfillRuns(Job):
         # An earlier one has ended, or its runs could not be created. Airflow does not close it at once, and creates no
         # other until then.
         self.close()
+        self._require_runs()
         return self.client.create_backfill(self._request.body())
+
+    def _require_runs(self) -> None:
+        """Raise Refused if Airflow would make too many runs, or runs of other dates than those that are asked for."""
+        request, body = self._request, self._request.body()
+        zone = self.client.time_zone()
+        if not request.by_hours and zone != str(request.first.tzinfo):
+            raise Refused(
+                f"{TIME_ZONE} is {request.first.tzinfo} here, but {zone} in Airflow: set {TIME_ZONE}={zone} for this "
+                "command too, because its dates are days of that time zone"
+            )
+        new = map(datetime.fromisoformat, self.client.dates_of_backfill({**body, "reprocess_behavior": "completed"}))
+        # Airflow leaves out the runs that are under way.
+        moments = {*new, *map(_moment_of, self._runs_in(body))}
+        if len(moments) > MAX_DATES:
+            raise Refused(
+                f"the backfill of {request} has {len(moments)} runs: give fewer dates, for at most {MAX_DATES}"
+            )
+        if not request.has_runs_of_its_hours(moments):
+            raise Refused(
+                f"SOURCE={request.source} needs a run for each hour, but the number of runs of {request.dag_id} from "
+                f"{body['from_date']} to {body['to_date']} is {len(moments)}: set {BACKFILLS}=@hourly in the "
+                "environment of Airflow (or the schedule of this DAG, if it has one), and start Airflow again"
+            )
 
     def _open(self) -> list[Json]:
         return [backfill for backfill in self.client.open_backfills() if self._is_this(backfill)]
@@ -157,28 +182,27 @@ def _text(run: Json) -> str:
     return word if run["duration"] is None else f"{word}, {run['duration']:.0f} s"
 
 
-def date_of(run: Json) -> str:
-    """Return the date of a run, with the time if that is not midnight."""
-    moment = _moment_of(run)
-    return moment.strftime("%Y-%m-%d" if (moment.hour, moment.minute) == (0, 0) else "%Y-%m-%dT%H:%M")
+def date_of(run: Json, request: Backfill) -> str:
+    """Return the data date of a run: the name of its partition."""
+    return request.data_date_of(_moment_of(run))
 
 
 def _moment_of(run: Json) -> datetime:
     return datetime.fromisoformat(run["logical_date"])
 
 
-def report_of_dates(client: Client, outcome: Outcome) -> list[str]:
+def report_of_dates(client: Client, request: Backfill, outcome: Outcome) -> list[str]:
     """Return the table of a backfill with a line for each date, a summary, and the error of each failed run."""
     rows = sorted(
-        row_of(run, task_result(client, run["dag_run_id"], COMMIT), outcome)
+        (date_of(run, request), *row_of(run, task_result(client, run["dag_run_id"], COMMIT), outcome))
         for run in (*outcome.runs, *outcome.skipped)
     )
-    failures = [f"{date_of(run)}: {failure_of(client, run['dag_run_id'])}" for run in outcome.failed]
+    failures = [f"{date_of(run, request)}: {failure_of(client, run['dag_run_id'])}" for run in outcome.failed]
     return [*aligned([_HEAD, *rows]), summary(outcome), *failures]
 
 
 def row_of(run: Json, made: Json, outcome: Outcome) -> tuple[str, ...]:
-    """Return date, examples, version and outcome of a run, of which the task `upload.commit` returned `made`."""
+    """Return examples, version and outcome of a run, of which the task `upload.commit` returned `made`."""
     if run in outcome.skipped:
         ended = time_of(run["end_date"])
         word = "skipped: already made" if ended and ended < outcome.since else "skipped: already running"
@@ -186,7 +210,7 @@ def row_of(run: Json, made: Json, outcome: Outcome) -> tuple[str, ...]:
         word = "failed"
     else:
         word = "already complete" if made.get("already_complete") else "new"
-    return date_of(run), str(sum(made["examples"].values())) if made else "", made.get("version", ""), word
+    return str(sum(made["examples"].values())) if made else "", made.get("version", ""), word
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
