@@ -314,10 +314,10 @@ class Runs:
     workspace: Path
     monkeypatch: pytest.MonkeyPatch
 
-    def run(self, logical_date: str | None, source: str = "{date}", **values: object) -> Ran:
+    def run(self, logical_date: str | None, **values: object) -> Ran:
         """Run the DAG with a logical date, or without one, as a trigger over the REST API can."""
         self.monkeypatch.setenv("TENFOLD_TIMEZONE", "Europe/Berlin")
-        conf = {"source_uri": str(self.source / source), "dataset_name": "images", "num_shards": 1, **values}
+        conf = {"source_uri": str(self.source / "{date}"), "dataset_name": "images", "num_shards": 1, **values}
         date = moment(logical_date) if logical_date else None
         ran = self.run_dag("image_dataset", conf, date)
         assert ran.state == "success"
