@@ -7,6 +7,8 @@ from airflow.sdk.timezone import convert_to_utc, make_naive
 from airflow.timetables.interval import CronDataIntervalTimetable
 from croniter import croniter
 
+from pipeline.config.data_date import schedule_in
+
 
 class Dates(CronDataIntervalTimetable):
     """The intervals of a cron expression in a time zone.
@@ -15,6 +17,11 @@ class Dates(CronDataIntervalTimetable):
     Airflow 3.3.2 finds the moment itself when it looks for the one before it. A backfill that begins one interval
     earlier, and a scheduler without catchup, would then leave out that interval.
     """
+
+    @property
+    def summary(self) -> str:
+        """The schedule in Airflow's UI. The `timezone` in the REST API of Airflow 3.3.2 is UTC for every DAG."""
+        return schedule_in(str(self._timezone), super().summary)
 
     def _get_prev(self, current: Any) -> Any:
         before = super()._get_prev(current)

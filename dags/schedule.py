@@ -25,7 +25,6 @@ def schedule_from(variable: str) -> dict[str, Any]:
         "schedule": Dates(cron, timezone=zone.key)
         if cron
         else BackfillDates(os.environ.get("TENFOLD_BACKFILL_SCHEDULE") or EVERY, timezone=zone.key),
-        # Airflow shows the time zone of this date as that of the DAG, and `make backfill` compares it with its own.
         "start_date": moment_in(zone, os.environ.get("TENFOLD_START_DATE") or FIRST),
         # With catchup, a DAG that is switched on runs for every interval since its first date.
         "catchup": bool(cron) and os.environ.get("TENFOLD_CATCHUP", "").lower() in ("1", "true", "yes"),

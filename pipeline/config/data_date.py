@@ -78,6 +78,16 @@ def zone_from(environ: Mapping[str, str]) -> ZoneInfo:
         ) from None
 
 
+def schedule_in(zone: str, cron: str) -> str:
+    """Return a schedule as Airflow shows it: with its time zone, unless that is UTC."""
+    return cron if zone == "UTC" else f"{cron} in {zone}"
+
+
+def zone_of_schedule(shown: str) -> str:
+    """Return the time zone of a schedule that `schedule_in` wrote, maybe in parentheses."""
+    return shown.rstrip(")").partition(" in ")[2] or "UTC"
+
+
 def check_data_date(text: str) -> str:
     """Return a data date in its canonical form: `2026-01-31` or `2026-01-31T07:00`. Raises ValueError."""
     try:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import httpx
 from typing_extensions import override
 
-from pipeline.config.data_date import TIME_ZONE
+from pipeline.config.data_date import TIME_ZONE, zone_of_schedule
 from scripts.airflow.checks import BACKFILLS
 from scripts.airflow.client import ACTIVE, Client, Json
 from scripts.airflow.errors import Refused
@@ -113,15 +113,17 @@ class BackfillRuns(Job):
     def _require_runs(self) -> None:
         """Raise Refused if Airflow would make too many runs, or runs of other dates than those that are asked for."""
         request, body = self._request, self._request.body()
-        zone = self.client.time_zone()
+        dag = self.client.dag() or {}
+        zone = zone_of_schedule(dag.get("timetable_summary") or "")
         if not request.by_hours and zone != str(request.first.tzinfo):
             raise Refused(
                 f"{TIME_ZONE} is {request.first.tzinfo} here, but {zone} in Airflow: set {TIME_ZONE}={zone} for this "
                 "command too, because its dates are days of that time zone"
             )
-        new = map(datetime.fromisoformat, self.client.dates_of_backfill({**body, "reprocess_behavior": "completed"}))
-        # Airflow leaves out the runs that are under way.
-        moments = {*new, *map(_moment_of, self._runs_in(body))}
+        dates = self.client.dates_of_backfill({**body, "reprocess_behavior": "completed"})
+        # Airflow leaves out the runs that are under way. Runs that have ended may be of an earlier schedule.
+        active = [_moment_of(run) for run in self._runs_in(body) if run["state"] in ACTIVE]
+        moments = {*map(datetime.fromisoformat, dates), *active}
         if len(moments) > MAX_DATES:
             raise Refused(
                 f"the backfill of {request} has {len(moments)} runs: give fewer dates, for at most {MAX_DATES}"

@@ -146,10 +146,6 @@ class Client:
         dates = self._send("POST", "/backfills/dry_run", json=body, timeout=self.creation_s).json()["backfills"]
         return [each["logical_date"] for each in dates]
 
-    def time_zone(self) -> str:
-        """Return the name of the time zone of the DAG."""
-        return str(self._send("GET", f"{self._dag}/details").json()["timezone"])
-
     def open_backfills(self) -> list[Json]:
         """Return the backfills that Airflow has not closed. There is at most one, because Airflow refuses a second."""
         params = {"dag_id": self.dag_id, "order_by": "-id", "limit": _PAGE}

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.config.data_date import zone_of_schedule
 from pipeline.config.settings import Settings, settings_from
 from pipeline.config.workspace import name_folder
-from pipeline.dataset.partitions import newest_partitions
+from pipeline.dataset.partitions import Partition, newest_partitions, save_partition
 from scripts.airflow.request import Backfill, read_backfill
 from tests.conftest import MakeImages
 from tests.dags.conftest import Ran, RunDag
@@ -28,6 +29,7 @@ class Dates:
     monkeypatch: pytest.MonkeyPatch
     dags: dict[str, Any]
     """All DAGs, as Airflow reads them from the folder."""
+    workspace: Path
 
     def dag(self, schedule: str = "", **environ: str) -> Any:
         """Return a DAG with these variables of the environment, as the scheduler reads it from its database."""
@@ -133,7 +135,12 @@ def other_zones(dates: Dates) -> None:
     runs = dates.backfilled(dag, "2026-01-31", "2026-02-01", DAYS)
     assert partitions(runs, DAYS) == ["2026-01-31", "2026-02-01"]
     assert starts(runs) == ["02-01T05:00", "02-02T05:00"]
-    assert str(dag.timezone) == "America/New_York"  # `make backfill` compares it with its own.
+    # `make backfill` compares it with its own.
+    assert zone_of_schedule(dag.timetable.summary) == "America/New_York"
+    dag = dates.dag(TENFOLD_TIMEZONE="America/New_York")
+    assert dag.timetable.summary == "backfills only (0 0 * * * in America/New_York)"
+    assert zone_of_schedule(dag.timetable.summary) == "America/New_York"
+    assert zone_of_schedule(dates.dag().timetable.summary) == "UTC"
 
 
 def summer_time_begins(dates: Dates) -> None:
@@ -196,6 +203,19 @@ def hours_when_summer_time_changes(dates: Dates) -> None:
     assert partitions(spring, HOURS) == hours_of("2026-03-28", 23, 23)
     by_hours = dates.backfilled(dag, "2026-10-25T00", "2026-10-25T23", HOURS)
     assert partitions(by_hours, HOURS) == hours_of("2026-10-25", 0, 24)
+
+
+def window_of_hours(dates: Dates) -> None:
+    dag = dates.dag("@hourly", TENFOLD_TIMEZONE="Europe/Berlin")
+    names = partitions(dates.backfilled(dag, "2026-10-24", "2026-10-25", HOURS), HOURS)
+    assert len(names) == 49
+    folder = name_folder(settings_from({"workspace": str(dates.workspace), "dataset_name": "images"}))
+    names.remove("2026-10-25T12:00")
+    for number, name in enumerate(names):
+        save_partition(folder, Partition(name, f"{number:016x}", number), lambda _: 0)
+    # The day in Berlin has 25 hours. Those from 00:00 and from 01:00 in UTC are both from 2:00 to 3:00.
+    present = [name for name in hours_of("2026-10-24", 22, 25) if name in names]
+    assert list(newest_partitions(folder, 24)) == present[::-1]
 
 
 def day_again_each_hour(dates: Dates) -> None:
@@ -278,6 +298,7 @@ BY_TIMETABLE: dict[str, Callable[[Dates], None]] = {
     "`0 */2 * * *` in Berlin, on these days": every_second_hour,
     "`@daily` where midnight does not exist, or comes twice": midnight_that_does_not_exist,
     "`@hourly` in Berlin, a source with `{hour}`, on these days": hours_when_summer_time_changes,
+    "`window = 24`, hours from such a night, one of them missing": window_of_hours,
     "`@hourly`, a source with `{date}` and without `{hour}`": day_again_each_hour,
     "`@monthly`, a source with `{year}` and `{month}`": months,
     "`0 0 31 * *`": the_31st,
@@ -288,8 +309,8 @@ BY_TIMETABLE: dict[str, Callable[[Dates], None]] = {
 
 
 @pytest.fixture
-def dates(monkeypatch: pytest.MonkeyPatch, dags: dict[str, Any]) -> Dates:
-    return Dates(monkeypatch, dags)
+def dates(monkeypatch: pytest.MonkeyPatch, dags: dict[str, Any], tmp_path: Path) -> Dates:
+    return Dates(monkeypatch, dags, tmp_path)
 
 
 @pytest.mark.parametrize("row", BY_TIMETABLE)

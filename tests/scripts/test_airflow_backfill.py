@@ -4,7 +4,7 @@ import io
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -54,7 +54,7 @@ class Server(ThreadingHTTPServer):
         self.days = [1, 2]
         self.dates: list[str] = []
         """The dates of a backfill that were never run, according to the schedule."""
-        self.time_zone = "UTC"
+        self.schedule = "backfills only (0 0 * * *)"
         self.looks_to_the_end = 3
         self.starts_late = False
         """Whether the scheduler, which has read the runs, starts one of them after they were marked as failed."""
@@ -117,8 +117,8 @@ class Handler(Answering):
     def do_GET(self) -> None:
         if self.path.startswith("/api/v2/backfills"):
             self.answer(200, {"backfills": self.server.backfills})
-        elif self.path.endswith("/details"):
-            self.answer(200, {"timezone": self.server.time_zone})
+        elif self.path.endswith("/dags/dag"):
+            self.answer(200, {"timetable_summary": self.server.schedule})
         else:
             runs = self.server.look()
             query = parse_qs(urlsplit(self.path).query)
@@ -274,27 +274,44 @@ def test_skipped_runs_and_days_without_a_run_are_distinguished(server: Server) -
 
 
 @pytest.mark.parametrize(
-    ("request_", "dates", "zone", "what"),
+    ("request_", "dates", "schedule", "what"),
     [
-        (BY_HOUR, [], "UTC", "needs a run for each hour, .* from 2026-01-01T07:00:.* is 0: set"),
-        (BY_HOUR, ["2026-01-01T07:00Z"], "UTC", "is 1: set TENFOLD_BACKFILL_SCHEDULE=@hourly"),
-        (ALL_HOURS, ["2026-01-01T00:00Z", "2026-01-02T00:00Z"], "UTC", "is 2: set"),
-        (WANTED, [f"2026-01-01T{n // 60:02d}:{n % 60:02d}Z" for n in range(1001)], "UTC", "1001 runs.* at most 1000"),
+        (BY_HOUR, [], "0 0 * * *", "needs a run for each hour, .* from 2026-01-01T07:00:.* is 0: set"),
+        (BY_HOUR, ["2026-01-01T07:00Z"], "0 0 * * * in Europe/Berlin", "is 1: set TENFOLD_BACKFILL_SCHEDULE=@hourly"),
+        (ALL_HOURS, ["2026-01-01T00:00Z", "2026-01-02T00:00Z"], "0 0 * * *", "is 2: set"),
+        (
+            WANTED,
+            [f"2026-01-01T{n // 60:02d}:{n % 60:02d}Z" for n in range(1001)],
+            "0 0 * * *",
+            "1001 runs.* at most 1000",
+        ),
         (
             WANTED,
             [],
-            "Europe/Berlin",
+            "backfills only (0 0 * * * in Europe/Berlin)",
             "TENFOLD_TIMEZONE is UTC here, but Europe/Berlin in Airflow: set TENFOLD_TIMEZONE",
         ),
     ],
 )
 def test_a_backfill_with_other_runs_than_those_asked_for_is_refused(
-    server: Server, request_: Backfill, dates: list[str], zone: str, what: str
+    server: Server, request_: Backfill, dates: list[str], schedule: str, what: str
 ) -> None:
-    server.dates, server.time_zone = dates, zone
+    server.dates, server.schedule = dates, schedule
     with closing(client_of(server)) as client, pytest.raises(Refused, match=what):
         BackfillRuns(client, request_).start()
     assert server.backfills == []
+
+
+@pytest.mark.parametrize(("state", "is_refused"), [("success", True), ("running", False)])
+def test_only_runs_under_way_count_as_runs_of_the_schedule(server: Server, state: str, is_refused: bool) -> None:
+    server.make(ALL_HOURS.body())
+    server.backfills, server.looks_to_the_end = [], 1000
+    server.move("queued", state)
+    for hour, run in enumerate(server.runs.values(), 7):
+        run["logical_date"] = f"2026-01-01T{hour:02d}:00:00Z"
+    server.dates = ["2026-01-01T00:00Z", "2026-01-02T00:00Z"]
+    with closing(client_of(server)) as client, pytest.raises(Refused) if is_refused else nullcontext():
+        BackfillRuns(client, ALL_HOURS).start()
 
 
 @pytest.mark.parametrize(
