@@ -8,6 +8,7 @@ import httpx
 from typing_extensions import override
 
 from pipeline.config.data_date import TIME_ZONE, zone_of_schedule
+from pipeline.system.wording import first_of
 from scripts.airflow.checks import BACKFILLS
 from scripts.airflow.client import ACTIVE, Client, Json
 from scripts.airflow.errors import Refused
@@ -26,6 +27,8 @@ TRAINER, CHOICE = "retrain", "choose"
 """The DAG that trains once on new datasets, and its task that chooses them."""
 _HEAD = ("date", "examples", "version", "outcome")
 _BUSY: Mapping[int, str] = {**BUSY, httpx.codes.CONFLICT: "Airflow has not closed an earlier backfill yet"}
+_SHOWN = 5
+"""The summary names at most this many dates."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -41,6 +44,8 @@ class Outcome:
     """The runs that existed, and that it left as they were."""
     missing: list[str]
     """Dates without a run, because the schedule of the DAG has none there."""
+    refused: Sequence[str] = ()
+    """Dates whose runs Airflow did not create, because runs of another schedule have their names."""
 
     @property
     def failed(self) -> list[Json]:
@@ -55,6 +60,8 @@ class BackfillRuns(Job):
         super().__init__(client, f"the backfill of {request}", f"/dags/{client.dag_id}/backfills")
         self._request = request
         self._since = _NEVER
+        self._moments: set[datetime] = set()
+        """The dates of its runs. Empty if the backfill was found under way."""
 
     def start(self) -> None:
         """Start it, or find it under way. Raises Refused if another backfill is under way."""
@@ -85,11 +92,15 @@ class BackfillRuns(Job):
 
     def outcome(self) -> Outcome:
         """Return the runs of all its dates, and the dates without a run."""
-        scheduled = self._runs_in(self._request.body())
+        request, moments = self._request, self._moments
+        found = self._runs_in(request.body())
+        scheduled = [run for run in found if _moment_of(run) in moments or not moments]
         runs = [run for run in scheduled if _was_queued_since(run, self._since)]
-        seen = {self._request.name_of(_moment_of(run)) for run in scheduled}
-        missing = [name for name in self._request.names if name not in seen]
-        return Outcome(self._since, runs, [run for run in scheduled if run not in runs], missing)
+        seen = {_moment_of(run) for run in scheduled}
+        names = {request.name_of(moment) for moment in moments | seen}
+        missing = [name for name in request.names if name not in names]
+        refused = [request.data_date_of(moment) for moment in sorted(moments - seen)]
+        return Outcome(self._since, runs, [run for run in scheduled if run not in runs], missing, refused)
 
     def _find_or_create(self) -> Json:
         for backfill in self.client.open_backfills():
@@ -134,6 +145,7 @@ class BackfillRuns(Job):
                 f"{body['from_date']} to {body['to_date']} is {len(moments)}: set {BACKFILLS}=@hourly in the "
                 "environment of Airflow (or the schedule of this DAG, if it has one), and start Airflow again"
             )
+        self._moments = moments
 
     def _open(self) -> list[Json]:
         return [backfill for backfill in self.client.open_backfills() if self._is_this(backfill)]
@@ -224,12 +236,14 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
 def summary(outcome: Outcome) -> str:
     """Return how many dates were run, failed and were skipped."""
     run, failed = len(outcome.runs), len(outcome.failed)
-    skipped, missing = len(outcome.skipped), len(outcome.missing)
+    skipped, missing, refused = len(outcome.skipped), len(outcome.missing), len(outcome.refused)
     parts = {
-        f"{run} of {run + skipped + missing} dates run": True,
+        f"{run} of {run + skipped + missing + refused} dates run": True,
         f"{failed} of them failed (run the same command to repeat the failed dates)": failed,
         f"{skipped} skipped (set REPROCESS=all to run them again)": skipped,
         f"{missing} without a run, because the schedule of the DAG leaves them out": missing,
+        f"{first_of(outcome.refused, _SHOWN)} not run, because Airflow has a run of an earlier schedule with the same "
+        "name (delete that run in Airflow's UI, then run the same command again)": refused,
     }
     return ", ".join(text for text, is_shown in parts.items() if is_shown)
 

@@ -74,7 +74,7 @@ def backfill(layout: Layout, request: Backfill, signals: Signals) -> int:
             dates.close()
             outcome = dates.outcome()
         say("\n".join(["", *report_of_dates(client, request, outcome)]))
-        failed = bool(outcome.failed)
+        failed = bool(outcome.failed or outcome.refused)
         if trainer:
             retraining = RetrainRuns(trainer, outcome.since)
             with naming(airflow, retraining):

@@ -302,6 +302,19 @@ def test_a_backfill_with_other_runs_than_those_asked_for_is_refused(
     assert server.backfills == []
 
 
+def test_runs_of_another_schedule_are_no_runs_of_a_backfill(server: Server) -> None:
+    """Airflow names a run after the time at which it was due: that of a day is also that of its last hour."""
+    server.dates = ["2026-01-01T00:00Z", "2026-01-02T00:00Z"]
+    server.days = [1]
+    server.make(WANTED.body())
+    server.move("queued", "success")
+    server.runs[1]["logical_date"] = "2026-01-01T23:00:00Z"
+    server.backfills, server.days = [], []
+    outcome = backfill(server, Signals())
+    assert (outcome.runs, outcome.skipped, outcome.missing) == ([], [], [])
+    assert outcome.refused == ["2026-01-01", "2026-01-02"]
+
+
 @pytest.mark.parametrize(("state", "is_refused"), [("success", True), ("running", False)])
 def test_only_runs_under_way_count_as_runs_of_the_schedule(server: Server, state: str, is_refused: bool) -> None:
     server.make(ALL_HOURS.body())
@@ -423,6 +436,11 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
             Outcome(SINCE, [run("success"), run("failed")], [run("success")], ["2026-01-09"]),
             "2 of 4 dates run, 1 of them failed (run the same command to repeat the failed dates), 1 skipped (set "
             "REPROCESS=all to run them again), 1 without a run, because the schedule of the DAG leaves them out",
+        ),
+        (
+            Outcome(SINCE, [run("success")], [], [], ["2026-01-09"]),
+            "1 of 2 dates run, 2026-01-09 not run, because Airflow has a run of an earlier schedule with the same name "
+            "(delete that run in Airflow's UI, then run the same command again)",
         ),
     ],
 )
