@@ -22,7 +22,7 @@ env-dev: ## create .venv with the tools for tests and checks
 run: env ## turn images into a trained model, once; SOURCE=/path/to/images or TABLE=FILE LABEL=COLUMN, PARAMS='{"epochs": 3}'
 	@$(AIRFLOW) run --source "$$SOURCE" --table "$$TABLE" --label "$$LABEL" --params "$$PARAMS"
 
-backfill: env ## datasets of FROM=2026-01-01 TO=2026-01-31 SOURCE=/data/{date} (or TABLE, LABEL), then one training; REPROCESS=all, DAG=...
+backfill: env ## datasets of FROM=2026-01-01 TO=2026-01-31 (or hours: FROM=2026-01-01T00) SOURCE=/data/{date} (or TABLE, LABEL), then one training; REPROCESS=all, DAG=...
 	@$(AIRFLOW) backfill --from "$$FROM" --to "$$TO" --source "$$SOURCE" --table "$$TABLE" --label "$$LABEL" \
 		--params "$$PARAMS" --reprocess "$$REPROCESS" --dag "$$DAG"
 

@@ -2,7 +2,7 @@
 
 from airflow.plugins_manager import AirflowPlugin
 
-from dags.backfill_dates import BackfillDates
+from dags.backfill_dates import BackfillDates, Dates
 from dags.links import PAGES
 from dags.queued import RunQueued
 from plugins.training_monitor.lazy import Lazy
@@ -12,7 +12,7 @@ class TenfoldPlugin(AirflowPlugin):
     """Registers what DAGs have of ours: Airflow reads a DAG back from its database only with classes that it knows."""
 
     name = "tenfold"
-    timetables = (BackfillDates,)
+    timetables = (BackfillDates, Dates)
     deadline_references = (RunQueued,)
     fastapi_apps = ({"app": Lazy("plugins.training_monitor.app:build"), "url_prefix": f"/{PAGES}", "name": "Tenfold"},)
     external_views = (

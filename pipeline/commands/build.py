@@ -99,16 +99,23 @@ def window(options: argparse.Namespace) -> Result:
     "partition",
     "2026-01-31 4766e75c17183005 --set dataset_name=flowers",
     argument("partition", help="a date, such as 2026-01-31, or `latest`"),
-    argument("version", help="name of the version's folder, without its path"),
+    argument("version", nargs="?", default="", help="name of the version's folder, without its path"),
+    argument("--withdraw", action="store_true", help="instead of a version: leave the date out of all later windows"),
 )
 def partition(options: argparse.Namespace) -> Result:
-    """Use another version of the dataset for a date, until the source of that date changes and is listed again."""
+    """Use another version of the dataset for a date, or leave the date out of windows, until its source changes."""
     from pipeline.config.workspace import allowed_name_folder, require_name
-    from pipeline.dataset.partitions import move_partition
+    from pipeline.dataset.partitions import move_partition, withdraw_partition
 
+    if bool(options.version) == options.withdraw:
+        raise SettingsError(f"give either a version of {options.partition} or --withdraw")
     settings = published_settings(options)
     require_name(settings)
-    file = move_partition(allowed_name_folder(settings), options.partition, options.version)
+    folder = allowed_name_folder(settings)
+    if options.withdraw:
+        withdrawn = withdraw_partition(folder, options.partition)
+        return {"partition": options.partition, "withdrawn": withdrawn.version}
+    file = move_partition(folder, options.partition, options.version)
     return {"partition": options.partition, "version": options.version, "file": str(file)}
 
 

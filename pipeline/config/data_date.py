@@ -1,8 +1,15 @@
 """The data date of a run, and its placeholders in the address of a source: `{date}`, `{hour}` and so on."""
 
+import os
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
+from pipeline.errors import SettingsError
+
+TIME_ZONE = "TENFOLD_TIMEZONE"
+"""The administrator's time zone of schedules and days."""
 _FORMATS = {"date": "%Y-%m-%d", "year": "%Y", "month": "%m", "day": "%d", "hour": "%H", "minute": "%M"}
 _PLACEHOLDER = re.compile("{(" + "|".join(_FORMATS) + ")}")
 _PLACEHOLDER_LIKE = re.compile(r"{([a-z_]+)}")
@@ -50,6 +57,37 @@ def format_data_date(moment: datetime, address: str) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M" if "minute" in used else "%Y-%m-%dT%H:00")
 
 
+def data_moment(moment: datetime, address: str, environ: Mapping[str, str] = os.environ) -> datetime:
+    """Return the moment of a run, in the time zone of the data date that it gives an address.
+
+    Days are days of TENFOLD_TIMEZONE. A date with an hour is in UTC, because in other time zones an hour comes twice
+    when summer time ends, and two runs would make one partition.
+    """
+    return moment.astimezone(UTC if needs_time(address) else zone_from(environ))
+
+
+def zone_from(environ: Mapping[str, str]) -> ZoneInfo:
+    """Return the time zone of TENFOLD_TIMEZONE, or UTC. Raises SettingsError if there is no such time zone."""
+    name = environ.get(TIME_ZONE) or "UTC"
+    try:
+        return ZoneInfo(name)
+    # The name is looked up as a path: a folder, such as "Europe", raises OSError.
+    except (ValueError, KeyError, OSError):
+        raise SettingsError(
+            f"{TIME_ZONE} must be the name of a time zone such as Europe/Berlin, got {name!r}"
+        ) from None
+
+
+def schedule_in(zone: str, cron: str) -> str:
+    """Return a schedule as Airflow shows it: with its time zone, unless that is UTC."""
+    return cron if zone == "UTC" else f"{cron} in {zone}"
+
+
+def zone_of_schedule(shown: str) -> str:
+    """Return the time zone of a schedule that `schedule_in` wrote, maybe in parentheses."""
+    return shown.rstrip(")").partition(" in ")[2] or "UTC"
+
+
 def check_data_date(text: str) -> str:
     """Return a data date in its canonical form: `2026-01-31` or `2026-01-31T07:00`. Raises ValueError."""
     try:
@@ -61,10 +99,10 @@ def check_data_date(text: str) -> str:
     return moment.strftime("%Y-%m-%d" if has_no_time(text) else "%Y-%m-%dT%H:%M")
 
 
-def utc_of(text: str) -> datetime:
-    """Return a date or time in UTC. A time with an offset is converted. Raises ValueError if it is no date."""
+def moment_in(zone: ZoneInfo, text: str) -> datetime:
+    """Return a date or time in a time zone. A time with an offset is converted. Raises ValueError if it is no date."""
     moment = datetime.fromisoformat(text)
-    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return moment.astimezone(zone) if moment.tzinfo else moment.replace(tzinfo=zone)
 
 
 def has_no_time(text: str) -> bool:

@@ -253,7 +253,7 @@ class _SettingsBeforeGate(BaseModel):
         "",
         title="Data date",
         examples=["2026-01-31", "2026-01-31T07:00"],
-        description="The date for {date}, {hour} and so on in the source, in UTC. Empty: the date of the run.",
+        description="Date for {date}, {hour} and so on in the source. A time is in UTC. Empty: the date of the run.",
     )
 
     source_kind: Annotated[Text, Decides.DATASET, UsedBy.BUILD, OnlyFor(IMAGES), SOURCE] = Field(
@@ -1022,13 +1022,16 @@ class Settings(_SettingsToGate):
     def dated(self, run_date: datetime | None = None) -> "Settings":
         """Return these settings with the data date filled into `source_uri`.
 
-        The data date is that of the form, or of the run, or now in UTC, in this order. If the source has no
-        placeholder, the settings stay as they are, because its images do not depend on a date.
+        The data date is that of the form, or of the run, or of now, in this order. The day of a run is that of
+        TENFOLD_TIMEZONE. If the source has no placeholder, the settings stay as they are, because its images do not
+        depend on a date. Raises SettingsError if there is no such time zone.
         """
         if not dates.is_dated(self.source_uri):
             return self
-        form_date = datetime.fromisoformat(self.data_date) if self.data_date else None
-        moment = form_date or run_date or datetime.now(UTC)
+        if self.data_date:
+            moment = datetime.fromisoformat(self.data_date)
+        else:
+            moment = dates.data_moment(run_date or datetime.now(UTC), self.source_uri)
         return self.model_copy(
             update={
                 "data_date": dates.format_data_date(moment, self.source_uri),

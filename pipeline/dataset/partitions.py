@@ -5,14 +5,15 @@
     partitions/latest.json              a source without dates
 
 A partition that is built again points to its new version, and the old version stays. The newer of two versions is the
-one whose source was listed later. A commit of an older listing never moves a partition back. A person can move it.
+one whose source was listed later. A commit of an older listing never moves a partition back. A person can move it, or
+withdraw it from the windows until its source has another version.
 """
 
 import json
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -43,6 +44,8 @@ class Partition:
     version: str
     listed_ns: int
     """When the listing of the source began, or when a person moved the partition, in Unix nanoseconds."""
+    withdrawn: bool = False
+    """Whether a person withdrew this version. Windows then leave the partition out."""
 
 
 def save_listed(work: Place, partition: str, listed_ns: int) -> None:
@@ -66,8 +69,8 @@ def save_partition(folder: Place, made: Partition, last_listed: Callable[[str], 
     """Point a partition to a version, unless it already points to a version of a newer listing.
 
     If several commits run at once, the newest listing wins, in whatever order they write. A run that finds its version
-    complete writes nothing here, so `last_listed` says when its source was listed. A file of another version of Tenfold
-    is replaced, because this version cannot read its dataset.
+    complete writes nothing here, so `last_listed` says when its source was listed. A withdrawn version therefore stays
+    withdrawn. A file of another version of Tenfold is replaced, because this version cannot read its dataset.
 
     Args:
         folder: The folder of the dataset name.
@@ -86,6 +89,8 @@ def save_partition(folder: Place, made: Partition, last_listed: Callable[[str], 
             _log.info("partition %s moves to version %s: %s", made.partition, made.version, error)
             held = None
         if held and held.version == made.version:
+            if held.withdrawn:
+                _log.warning(_stays_withdrawn(held))
             return
         if held and (listed_ns := max(held.listed_ns, last_listed(held.version))) >= made.listed_ns:
             _log.warning(_stays(replace(held, listed_ns=listed_ns), made))
@@ -103,10 +108,7 @@ def move_partition(folder: Place, name: str, version: str) -> Place:
     such partition, DatasetError if there is no such version, and ConflictError if another process moved the partition
     at the same time.
     """
-    known = [*_dated(folder), *([LATEST] if _path(folder, LATEST).exists() else [])]
-    if name not in known:
-        shown = first_of(known, _SHOWN) or "no partitions"
-        raise SettingsError(f"{folder} has no partition {name!r}. It has {shown}: name one of them")
+    _require_partition(folder, name)
     if not _VERSION.fullmatch(version) or not is_committed(folder / version):
         raise DatasetError(
             f"version {version!r} is not a committed dataset in {folder}: give the name of a version's folder there"
@@ -116,16 +118,50 @@ def move_partition(folder: Place, name: str, version: str) -> Place:
     return path
 
 
+def withdraw_partition(folder: Place, name: str) -> Partition:
+    """Take a partition out of all later windows, and return it. Its version stays as it is.
+
+    A run that finds the same version does not bring it back. A new version does, and so does `move_partition`.
+    `folder` is the folder of the dataset name. Raises SettingsError if there is no such partition, DatasetError if its
+    file is damaged, and ConflictError if another process moved it at the same time.
+    """
+    _require_partition(folder, name)
+    path = _path(folder, name)
+    content = path.read_bytes()
+    withdrawn = replace(_parse(path, content), listed_ns=time.time_ns(), withdrawn=True)
+    _swap(path, content, withdrawn)
+    return withdrawn
+
+
+def _require_partition(folder: Place, name: str) -> None:
+    """Raise SettingsError if a folder has no partition of this name."""
+    known = [*_dated(folder), *([LATEST] if _path(folder, LATEST).exists() else [])]
+    if name not in known:
+        shown = first_of(known, _SHOWN) or "no partitions"
+        raise SettingsError(f"{folder} has no partition {name!r}. It has {shown}: name one of them")
+
+
 def newest_partitions(folder: Place, count: int) -> dict[str, str]:
     """Return the versions of the newest `count` partitions by their names, the newest first: dates, or else "latest".
 
-    The result is empty if nothing was published. `folder` is the folder of the dataset name. Raises DatasetError if the
-    file of a partition is damaged.
+    Withdrawn partitions are left out: older ones take their places. The result is empty if nothing was published.
+    `folder` is the folder of the dataset name. Raises DatasetError if the file of a partition is damaged.
     """
-    names = _dated(folder)[:count] or [LATEST]
+    names = _dated(folder) or [LATEST]
+    newest: dict[str, str] = {}
+    while names and len(newest) < count:
+        missing = count - len(newest)
+        newest |= {name: held.version for name, held in _read(folder, names[:missing]) if not held.withdrawn}
+        names = names[missing:]
+    return newest
+
+
+def _read(folder: Place, names: Sequence[str]) -> Iterator[tuple[str, Partition]]:
+    """Yield partitions by their names, without those that were removed meanwhile."""
     paths = [_path(folder, name) for name in names]
-    contents = zip(names, paths, ordered_map(_content, paths, PARALLEL_REQUESTS), strict=True)
-    return {name: _parse(path, content).version for name, path, content in contents if content is not None}
+    for name, path, content in zip(names, paths, ordered_map(_content, paths, PARALLEL_REQUESTS), strict=True):
+        if content is not None:
+            yield name, _parse(path, content)
 
 
 def _dated(folder: Place) -> list[str]:
@@ -171,6 +207,13 @@ def _stays(held: Partition, made: Partition) -> str:
         f"{_at(held.listed_ns)}, and the source of version {made.version} not later, at {_at(made.listed_ns)}. To use "
         f"version {made.version} anyway, run `python -m pipeline partition {made.partition} {made.version}` with the "
         "settings of this run"
+    )
+
+
+def _stays_withdrawn(held: Partition) -> str:
+    return (
+        f"partition {held.partition} stays withdrawn, because this run found its withdrawn version {held.version}. To "
+        f"use it, run `python -m pipeline partition {held.partition} {held.version}` with the settings of this run"
     )
 
 

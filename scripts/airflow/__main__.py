@@ -51,8 +51,8 @@ def command_parser() -> argparse.ArgumentParser:
         "table": "instead of images: a table (CSV, JSON lines, Parquet, Arrow, TFRecord), or a folder",
         "label": "the column of the table that the model learns",
         "params": "other settings of the run, as a JSON object",
-        "from": "backfill: the first date, such as 2026-01-01",
-        "to": "backfill: the last date",
+        "from": "backfill: the first date, such as 2026-01-01, or the first hour, such as 2026-01-01T00",
+        "to": "backfill: the last date or hour",
         "reprocess": "backfill: the dates that run again, failed (default) or all",
         "dag": f"the DAG to run (default: {DAG}, or {TABULAR} for a table; backfill: {MAKER}, or {TABULAR_MAKER})",
         "dags": "the folder of DAGs (default: dags)",
@@ -88,9 +88,8 @@ def backfill_of(args: argparse.Namespace, layout: Layout) -> Backfill:
         raise Refused(f"DAG={dag_id} is for images, but TABLE={args.table} is given: set DAG={TABULAR_MAKER}")
     if dag_id == TRAINER or not (layout.dags / f"{dag_id}.py").exists():
         raise Refused(f"DAG must be {', '.join(KINDS)}, got {dag_id!r}")
-    today = datetime.now(UTC).date()  # In UTC, as the dates of the runs.
     first, last = getattr(args, "from"), args.to
-    request = read_backfill(dag_id, first, last, args.reprocess, _conf(args, dag_id), today)
+    request = read_backfill(dag_id, first, last, args.reprocess, _conf(args, dag_id), datetime.now(UTC))
     return replace(request, max_active_runs=AT_ONCE_ELSEWHERE) if remote_from(os.environ, layout) else request
 
 

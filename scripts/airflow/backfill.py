@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 
 import httpx
 from typing_extensions import override
 
+from pipeline.config.data_date import TIME_ZONE, zone_of_schedule
+from pipeline.system.wording import first_of
+from scripts.airflow.checks import BACKFILLS
 from scripts.airflow.client import ACTIVE, Client, Json
 from scripts.airflow.errors import Refused
 from scripts.airflow.follow import PLACES, Job, stages_of_run
@@ -14,7 +17,7 @@ from scripts.airflow.patience import BUSY
 from scripts.airflow.progress import Stage, say, time_of
 from scripts.airflow.ready import ANY_TIME, wait_until_ready
 from scripts.airflow.remote import Airflow
-from scripts.airflow.request import Backfill
+from scripts.airflow.request import MAX_DATES, Backfill
 from scripts.airflow.results import COMMIT, failure_of, results, skip_reason, task_result
 from scripts.airflow.signals import Signals
 
@@ -24,6 +27,8 @@ TRAINER, CHOICE = "retrain", "choose"
 """The DAG that trains once on new datasets, and its task that chooses them."""
 _HEAD = ("date", "examples", "version", "outcome")
 _BUSY: Mapping[int, str] = {**BUSY, httpx.codes.CONFLICT: "Airflow has not closed an earlier backfill yet"}
+_SHOWN = 5
+"""The summary names at most this many dates."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -37,8 +42,10 @@ class Outcome:
     """The runs that it made or started again."""
     skipped: list[Json]
     """The runs that existed, and that it left as they were."""
-    missing: list[date]
-    """Days without a run, because the schedule of the DAG has none there."""
+    missing: list[str]
+    """Dates without a run, because the schedule of the DAG has none there."""
+    refused: Sequence[str] = ()
+    """Dates whose runs Airflow did not create, because runs of another schedule have their names."""
 
     @property
     def failed(self) -> list[Json]:
@@ -50,10 +57,11 @@ class BackfillRuns(Job):
     """The runs of a backfill. Airflow does not say which runs belong to a backfill: it queues them after its start."""
 
     def __init__(self, client: Client, request: Backfill) -> None:
-        what = f"the backfill of {client.dag_id} from {request.first} to {request.last}"
-        super().__init__(client, what, f"/dags/{client.dag_id}/backfills")
+        super().__init__(client, f"the backfill of {request}", f"/dags/{client.dag_id}/backfills")
         self._request = request
         self._since = _NEVER
+        self._moments: set[datetime] = set()
+        """The dates of its runs. Empty if the backfill was found under way."""
 
     def start(self) -> None:
         """Start it, or find it under way. Raises Refused if another backfill is under way."""
@@ -67,7 +75,7 @@ class BackfillRuns(Job):
 
     def stages(self, runs: Sequence[Json]) -> list[Stage]:
         """Return one line for each date that has begun."""
-        return [Stage(date_of(run), _text(run)) for run in runs if run["state"] != "queued"]
+        return [Stage(date_of(run, self._request), _text(run)) for run in runs if run["state"] != "queued"]
 
     def close(self) -> None:
         """Close it after its last run: Airflow does so only twice a minute, and refuses another backfill until then."""
@@ -84,11 +92,15 @@ class BackfillRuns(Job):
 
     def outcome(self) -> Outcome:
         """Return the runs of all its dates, and the dates without a run."""
-        scheduled = self._runs_in(self._request.body())
+        request, moments = self._request, self._moments
+        found = self._runs_in(request.body())
+        scheduled = [run for run in found if _moment_of(run) in moments or not moments]
         runs = [run for run in scheduled if _was_queued_since(run, self._since)]
-        seen = {_moment_of(run).date() for run in scheduled}
-        missing = [day for day in self._request.days if day not in seen]
-        return Outcome(self._since, runs, [run for run in scheduled if run not in runs], missing)
+        seen = {_moment_of(run) for run in scheduled}
+        names = {request.name_of(moment) for moment in moments | seen}
+        missing = [name for name in request.names if name not in names]
+        refused = [request.data_date_of(moment) for moment in sorted(moments - seen)]
+        return Outcome(self._since, runs, [run for run in scheduled if run not in runs], missing, refused)
 
     def _find_or_create(self) -> Json:
         for backfill in self.client.open_backfills():
@@ -106,7 +118,34 @@ class BackfillRuns(Job):
         # An earlier one has ended, or its runs could not be created. Airflow does not close it at once, and creates no
         # other until then.
         self.close()
+        self._require_runs()
         return self.client.create_backfill(self._request.body())
+
+    def _require_runs(self) -> None:
+        """Raise Refused if Airflow would make too many runs, or runs of other dates than those that are asked for."""
+        request, body = self._request, self._request.body()
+        dag = self.client.dag() or {}
+        zone = zone_of_schedule(dag.get("timetable_summary") or "")
+        if not request.by_hours and zone != str(request.first.tzinfo):
+            raise Refused(
+                f"{TIME_ZONE} is {request.first.tzinfo} here, but {zone} in Airflow: set {TIME_ZONE}={zone} for this "
+                "command too, because its dates are days of that time zone"
+            )
+        dates = self.client.dates_of_backfill({**body, "reprocess_behavior": "completed"})
+        # Airflow leaves out the runs that are under way. Runs that have ended may be of an earlier schedule.
+        active = [_moment_of(run) for run in self._runs_in(body) if run["state"] in ACTIVE]
+        moments = {*map(datetime.fromisoformat, dates), *active}
+        if len(moments) > MAX_DATES:
+            raise Refused(
+                f"the backfill of {request} has {len(moments)} runs: give fewer dates, for at most {MAX_DATES}"
+            )
+        if not request.has_runs_of_its_hours(moments):
+            raise Refused(
+                f"SOURCE={request.source} needs a run for each hour, but the number of runs of {request.dag_id} from "
+                f"{body['from_date']} to {body['to_date']} is {len(moments)}: set {BACKFILLS}=@hourly in the "
+                "environment of Airflow (or the schedule of this DAG, if it has one), and start Airflow again"
+            )
+        self._moments = moments
 
     def _open(self) -> list[Json]:
         return [backfill for backfill in self.client.open_backfills() if self._is_this(backfill)]
@@ -157,28 +196,27 @@ def _text(run: Json) -> str:
     return word if run["duration"] is None else f"{word}, {run['duration']:.0f} s"
 
 
-def date_of(run: Json) -> str:
-    """Return the date of a run, with the time if that is not midnight."""
-    moment = _moment_of(run)
-    return moment.strftime("%Y-%m-%d" if (moment.hour, moment.minute) == (0, 0) else "%Y-%m-%dT%H:%M")
+def date_of(run: Json, request: Backfill) -> str:
+    """Return the data date of a run: the name of its partition."""
+    return request.data_date_of(_moment_of(run))
 
 
 def _moment_of(run: Json) -> datetime:
     return datetime.fromisoformat(run["logical_date"])
 
 
-def report_of_dates(client: Client, outcome: Outcome) -> list[str]:
+def report_of_dates(client: Client, request: Backfill, outcome: Outcome) -> list[str]:
     """Return the table of a backfill with a line for each date, a summary, and the error of each failed run."""
     rows = sorted(
-        row_of(run, task_result(client, run["dag_run_id"], COMMIT), outcome)
+        (date_of(run, request), *row_of(run, task_result(client, run["dag_run_id"], COMMIT), outcome))
         for run in (*outcome.runs, *outcome.skipped)
     )
-    failures = [f"{date_of(run)}: {failure_of(client, run['dag_run_id'])}" for run in outcome.failed]
+    failures = [f"{date_of(run, request)}: {failure_of(client, run['dag_run_id'])}" for run in outcome.failed]
     return [*aligned([_HEAD, *rows]), summary(outcome), *failures]
 
 
 def row_of(run: Json, made: Json, outcome: Outcome) -> tuple[str, ...]:
-    """Return date, examples, version and outcome of a run, of which the task `upload.commit` returned `made`."""
+    """Return examples, version and outcome of a run, of which the task `upload.commit` returned `made`."""
     if run in outcome.skipped:
         ended = time_of(run["end_date"])
         word = "skipped: already made" if ended and ended < outcome.since else "skipped: already running"
@@ -186,7 +224,7 @@ def row_of(run: Json, made: Json, outcome: Outcome) -> tuple[str, ...]:
         word = "failed"
     else:
         word = "already complete" if made.get("already_complete") else "new"
-    return date_of(run), str(sum(made["examples"].values())) if made else "", made.get("version", ""), word
+    return str(sum(made["examples"].values())) if made else "", made.get("version", ""), word
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
@@ -198,12 +236,14 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
 def summary(outcome: Outcome) -> str:
     """Return how many dates were run, failed and were skipped."""
     run, failed = len(outcome.runs), len(outcome.failed)
-    skipped, missing = len(outcome.skipped), len(outcome.missing)
+    skipped, missing, refused = len(outcome.skipped), len(outcome.missing), len(outcome.refused)
     parts = {
-        f"{run} of {run + skipped + missing} dates run": True,
+        f"{run} of {run + skipped + missing + refused} dates run": True,
         f"{failed} of them failed (run the same command to repeat the failed dates)": failed,
         f"{skipped} skipped (set REPROCESS=all to run them again)": skipped,
         f"{missing} without a run, because the schedule of the DAG leaves them out": missing,
+        f"{first_of(outcome.refused, _SHOWN)} not run, because Airflow has a run of an earlier schedule with the same "
+        "name (delete that run in Airflow's UI, then run the same command again)": refused,
     }
     return ", ".join(text for text, is_shown in parts.items() if is_shown)
 

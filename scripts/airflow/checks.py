@@ -3,11 +3,12 @@
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from croniter import CroniterError, croniter
 
 from pipeline.config.allowed import OF_PLACES, allowed_places
-from pipeline.config.data_date import utc_of
+from pipeline.config.data_date import TIME_ZONE, moment_in, zone_from
 from pipeline.config.settings import Settings, settings_of_command_line
 from pipeline.errors import SettingsError
 from scripts.airflow.errors import Refused
@@ -21,6 +22,8 @@ SCHEDULES = (
 )
 """Schedules of DAGs that read a source."""
 RETRAIN_SCHEDULE = "TENFOLD_RETRAIN_SCHEDULE"
+BACKFILLS = "TENFOLD_BACKFILL_SCHEDULE"
+"""The dates of backfills of a DAG without a schedule."""
 PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 MAX_HOURS = 87_600
 """Ten years. Airflow adds this time to a date, and dates have a maximum."""
@@ -66,8 +69,12 @@ def _checks() -> Mapping[str, tuple[Callable[[str], object], str]]:
     )
     hours = (lambda text: 0 < float(text) <= MAX_HOURS, f"a number of hours, above 0 and at most {MAX_HOURS}")
     return {
-        **dict.fromkeys((*SCHEDULES, RETRAIN_SCHEDULE), schedule),
-        "TENFOLD_START_DATE": (utc_of, "a date such as 2026-01-31, or a time such as 2026-01-31T00:00+02:00"),
+        **dict.fromkeys((*SCHEDULES, RETRAIN_SCHEDULE, BACKFILLS), schedule),
+        TIME_ZONE: (lambda text: zone_from({TIME_ZONE: text}), "the name of a time zone such as Europe/Berlin"),
+        "TENFOLD_START_DATE": (
+            lambda text: moment_in(ZoneInfo("UTC"), text),
+            "a date such as 2026-01-31, or a time such as 2026-01-31T00:00+02:00",
+        ),
         "TENFOLD_CATCHUP": (lambda text: text.lower() in ("true", "false", "yes", "no", "1", "0"), "true or false"),
         "TENFOLD_DEADLINE_HOURS": hours,
         "TENFOLD_RETRAIN_WAIT_HOURS": hours,
@@ -89,5 +96,5 @@ def _checks() -> Mapping[str, tuple[Callable[[str], object], str]]:
 def _is_right(check: Callable[[str], object], text: str) -> bool:
     try:
         return bool(check(text))
-    except (ValueError, OverflowError, CroniterError):
+    except (ValueError, OverflowError, CroniterError, SettingsError):
         return False

@@ -141,6 +141,11 @@ class Client:
         created: Json = response.raise_for_status().json()
         return created
 
+    def dates_of_backfill(self, body: Json) -> list[str]:
+        """Return the dates for which this backfill would create runs."""
+        dates = self._send("POST", "/backfills/dry_run", json=body, timeout=self.creation_s).json()["backfills"]
+        return [each["logical_date"] for each in dates]
+
     def open_backfills(self) -> list[Json]:
         """Return the backfills that Airflow has not closed. There is at most one, because Airflow refuses a second."""
         params = {"dag_id": self.dag_id, "order_by": "-id", "limit": _PAGE}

@@ -3,14 +3,14 @@
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 
 from pipeline.config.allowed import open_warning
 from scripts.airflow.backfill import BackfillRuns, RetrainRuns, report_of_dates, trainer_of, training_report
 from scripts.airflow.client import Client, new_run_id
-from scripts.airflow.embedded import Embedded, prepare, recorded_airflow, sweep, usable_airflow
+from scripts.airflow.embedded import USUAL, Embedded, prepare, recorded_airflow, sweep, usable_airflow
 from scripts.airflow.errors import Failed
 from scripts.airflow.follow import SingleRun, follow, naming
 from scripts.airflow.keys import USER
@@ -19,7 +19,14 @@ from scripts.airflow.progress import clock, display_for, say
 from scripts.airflow.ready import ANY_TIME, end_forgotten_runs, require_slots, wait_until_ready
 from scripts.airflow.record import exclusive_home
 from scripts.airflow.remote import Airflow, remote_from
-from scripts.airflow.request import Backfill, Conf, draw_samples_once, needs_sample_images, with_sample_images
+from scripts.airflow.request import (
+    Backfill,
+    Conf,
+    draw_samples_once,
+    needed_settings,
+    needs_sample_images,
+    with_sample_images,
+)
 from scripts.airflow.results import failure_of, results
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
@@ -58,16 +65,16 @@ def run_once(airflow: Airflow, client: Client, conf: Conf, signals: Signals) -> 
 def backfill(layout: Layout, request: Backfill, signals: Signals) -> int:
     """Make a dataset for each date, then train. Return 1 if a date or the training failed."""
     begin = time.monotonic()
-    with _airflow(layout, request.dag_id, signals) as (airflow, client):
+    with _airflow(layout, request.dag_id, signals, needed_settings(request, os.environ)) as (airflow, client):
         trainer = trainer_of(airflow, client, signals)
-        say(f"Backfilling {client.dag_id} from {request.first} to {request.last} with {request.conf}")
+        say(f"Backfilling {request} with {request.conf}")
         dates = BackfillRuns(client, request)
         with naming(airflow, dates):
             follow(airflow, dates, display_for(sys.stdout), signals)
             dates.close()
             outcome = dates.outcome()
-        say("\n".join(["", *report_of_dates(client, outcome)]))
-        failed = bool(outcome.failed)
+        say("\n".join(["", *report_of_dates(client, request, outcome)]))
+        failed = bool(outcome.failed or outcome.refused)
         if trainer:
             retraining = RetrainRuns(trainer, outcome.since)
             with naming(airflow, retraining):
@@ -122,22 +129,26 @@ def status(layout: Layout) -> int:
 
 
 @contextmanager
-def _airflow(layout: Layout, dag_id: str, signals: Signals) -> Iterator[tuple[Airflow, Client]]:
-    """Provide the named Airflow or that of `up`. If there is none, start one that ends with the block."""
+def _airflow(
+    layout: Layout, dag_id: str, signals: Signals, settings: Mapping[str, str] = USUAL
+) -> Iterator[tuple[Airflow, Client]]:
+    """Provide the named Airflow or that of `up`. If there is none, start one with `settings`, for this block."""
     if airflow := remote_from(os.environ, layout) or usable_airflow(layout):
         say(f"Using the Airflow at {airflow.url}")
         with closing(_client(airflow, dag_id, signals)) as client:
             wait_until_ready(airflow, client, ANY_TIME, signals)
             yield airflow, client
     else:
-        with exclusive_home(layout.home), own_airflow(layout, dag_id, signals) as own:
+        with exclusive_home(layout.home), own_airflow(layout, dag_id, signals, settings) as own:
             yield own
 
 
 @contextmanager
-def own_airflow(layout: Layout, dag_id: str, signals: Signals) -> Iterator[tuple[Embedded, Client]]:
+def own_airflow(
+    layout: Layout, dag_id: str, signals: Signals, settings: Mapping[str, str] = USUAL
+) -> Iterator[tuple[Embedded, Client]]:
     """Start an Airflow that is ready to run the DAG. Stop it, with all its processes, after the block."""
-    airflow = prepare(layout, background=False)
+    airflow = prepare(layout, background=False, settings=settings)
     try:
         with _started(airflow, dag_id, signals) as client:
             # Only in a temporary Airflow, where no other command can have active runs.

@@ -5,18 +5,28 @@ For each run: SOURCE or TABLE, LABEL and PARAMS. For a backfill: FROM, TO and RE
 
 import json
 import os
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.data_date import PLACEHOLDERS, before_placeholder, is_dated, unknown_placeholder
+from pipeline.config.data_date import (
+    PLACEHOLDERS,
+    before_placeholder,
+    data_moment,
+    format_data_date,
+    is_dated,
+    needs_time,
+    unknown_placeholder,
+    zone_from,
+)
 from pipeline.config.preflight import preflight
 from pipeline.config.settings import settings_from
-from pipeline.errors import TenfoldError
+from pipeline.errors import SettingsError, TenfoldError
 from pipeline.runs.training_settings import require_model
 from pipeline.sources.listing import recognizes
-from scripts.airflow.checks import default_settings
+from scripts.airflow.checks import BACKFILLS, default_settings
 from scripts.airflow.errors import Refused
 from scripts.airflow.progress import say
 
@@ -120,65 +130,120 @@ def draw_samples_once(samples: Path) -> None:
 
 @dataclass(frozen=True)
 class Backfill:
-    """One dataset for each date from `first` to `last`, both included."""
+    """One dataset for each date from `first` to `last`, both included: days of a time zone, or hours in UTC."""
 
     dag_id: str
-    first: date
-    last: date
+    first: datetime
+    last: datetime
     reprocess: str
     """Which dates run again: "failed", or "completed" for all that are not under way."""
     conf: Conf
+    source: str
+    """The source of the runs, with its placeholders."""
+    by_hours: bool = False
+    """Whether FROM and TO are hours."""
     max_active_runs: int = 2
     """Runs at the same time. SQLite has one writer: more of them mostly wait for each other's lock."""
 
     @property
-    def days(self) -> list[date]:
-        """All dates."""
-        return [self.first + timedelta(days=number) for number in range((self.last - self.first).days + 1)]
+    def names(self) -> list[str]:
+        """All dates: days such as 2026-01-31, or hours such as 2026-01-31T07:00."""
+        # Arithmetic on a date with a time zone is that of its wall clock, so days of 23 or 25 hours are days too.
+        step = timedelta(hours=1) if self.by_hours else timedelta(days=1)
+        return [self.name_of(self.first + number * step) for number in range((self.last - self.first) // step + 1)]
+
+    def __str__(self) -> str:
+        return f"{self.dag_id} from {self.name_of(self.first)} to {self.name_of(self.last)}"
+
+    def name_of(self, moment: datetime) -> str:
+        """Return the day or the hour of a moment."""
+        local = moment.astimezone(self.first.tzinfo)
+        return local.strftime("%Y-%m-%dT%H:00" if self.by_hours else "%Y-%m-%d")
+
+    def data_date_of(self, moment: datetime) -> str:
+        """Return the data date of a run: the name of its partition."""
+        return format_data_date(data_moment(moment, self.source), self.source)
+
+    def has_runs_of_its_hours(self, moments: Collection[datetime]) -> bool:
+        """Return whether runs at these moments have the hours that are asked for, if a source depends on the hour.
+
+        FROM and TO in hours ask for each of them. Days do not, but with a run at each midnight, all hours are 00.
+        """
+        if self.by_hours:
+            return {*self.names} <= {self.name_of(moment) for moment in moments}
+        just_before = timedelta(microseconds=1)
+        within = (self.name_of(moment) == self.name_of(moment - just_before) for moment in moments)
+        return not moments or not needs_time(self.source) or any(within)
+
+    @property
+    def end(self) -> datetime:
+        """The last moment of the last date. Its beginning would leave out the later runs of that date."""
+        after = self.last + (timedelta(hours=1) if self.by_hours else timedelta(days=1))
+        return after.astimezone(UTC) - timedelta(microseconds=1)
 
     def body(self) -> dict[str, Any]:
         """Return the body of the request to Airflow."""
         return {
             "dag_id": self.dag_id,
-            "from_date": datetime.combine(self.first, time.min, UTC).isoformat(),
-            # Midnight of the last date would leave out the later hours of that day.
-            "to_date": datetime.combine(self.last, time.max, UTC).isoformat(),
+            "from_date": self.first.astimezone(UTC).isoformat(),
+            "to_date": self.end.isoformat(),
             "dag_run_conf": self.conf,
             "reprocess_behavior": self.reprocess,
             "max_active_runs": self.max_active_runs,
         }
 
 
-def read_backfill(dag_id: str, first: str, last: str, reprocess: str, conf: Conf, today: date) -> Backfill:
+def needed_settings(request: Backfill, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of an Airflow that is started for a backfill, beside those of the environment."""
+    return {BACKFILLS: "@hourly"} if needs_time(request.source) and not environ.get(BACKFILLS) else {}
+
+
+def read_backfill(dag_id: str, first: str, last: str, reprocess: str, conf: Conf, now: datetime) -> Backfill:
     """Return the backfill of FROM, TO, REPROCESS and the settings. Raises Refused if it has no run, or too many."""
-    begin, end = _date("FROM", first), _date("TO", last)
+    by_hours = "T" in first
+    if by_hours != ("T" in last):
+        raise Refused(f"FROM and TO must both be days or both be hours, got FROM={first} and TO={last}")
+    begin, end = (_date(name, text, by_hours) for name, text in (("FROM", first), ("TO", last)))
     if begin > end:
-        raise Refused(f"FROM={begin} is after TO={end}: give the earlier date first")
-    if end >= today:
-        raise Refused(f"TO must be before today ({today} in UTC), because the data of today is not complete, got {end}")
+        raise Refused(f"FROM={first} is after TO={last}: give the earlier date first")
     if reprocess not in _REPROCESS:
         raise Refused(f"REPROCESS must be failed or all, got {reprocess!r}")
-    request = Backfill(dag_id, begin, end, _REPROCESS[reprocess], conf)
-    if (count := len(request.days)) > MAX_DATES:
-        raise Refused(f"FROM={begin} to TO={end} are {count} dates: give at most {MAX_DATES} at a time")
-    _require_dated(conf)
+    source = conf.get("source_uri") or default_settings(os.environ).source_uri
+    request = Backfill(dag_id, begin, end, _REPROCESS[reprocess], conf, source, by_hours)
+    if request.end >= now:
+        today = "this hour" if by_hours else "today"
+        raise Refused(
+            f"TO must be before {today} ({request.name_of(now)} in {begin.tzinfo}), because the data of {today} is not "
+            f"complete, got {last}"
+        )
+    if (count := len(request.names)) > MAX_DATES:
+        raise Refused(f"FROM={first} to TO={last} are {count} dates: give at most {MAX_DATES} at a time")
+    _require_dated(conf, source)
+    if by_hours and not needs_time(source):
+        raise Refused(f"FROM={first} is an hour, but SOURCE={source} has no {{hour}}: give days, such as {first[:10]}")
     return request
 
 
-def _date(name: str, text: str) -> date:
+def _date(name: str, text: str, by_hours: bool) -> datetime:
+    """Return a day as its beginning in TENFOLD_TIMEZONE, or an hour in UTC."""
     try:
-        return date.fromisoformat(text)
+        if by_hours and (hour := datetime.fromisoformat(text)) == hour.replace(minute=0, second=0, tzinfo=None):
+            return hour.replace(tzinfo=UTC)
+        return datetime.combine(date.fromisoformat(text), time.min, zone_from(os.environ))
     except ValueError:
-        raise Refused(f"{name} must be a date such as 2026-01-31, got {text!r}") from None
+        raise Refused(
+            f"{name} must be a day such as 2026-01-31, or an hour such as 2026-01-31T07, got {text!r}"
+        ) from None
+    except SettingsError as error:
+        raise Refused(str(error)) from error
 
 
-def _require_dated(conf: Conf) -> None:
+def _require_dated(conf: Conf, source: str) -> None:
     """Raise Refused if all dates would have the same images or rows."""
     if conf.get("data_date"):
         raise Refused(
             f"PARAMS must not set data_date, got {conf['data_date']!r}: remove it, because each run uses its own date"
         )
-    source = conf.get("source_uri") or default_settings(os.environ).source_uri
     if not source:
         raise Refused(
             "SOURCE is missing: give the images or the table of a date, with {date} for the date, such as "

@@ -393,6 +393,30 @@ def test_the_data_date_comes_from_the_form_or_the_run(template: str, given: str,
     assert settings_from(settings.model_dump()) == settings  # as after an XCom
 
 
+@pytest.mark.parametrize(
+    ("zone", "template", "given", "data_date"),
+    [
+        ("Europe/Berlin", "/data/{date}", "", "2026-03-05"),
+        ("America/New_York", "/data/{date}", "", "2026-03-04"),
+        ("Pacific/Kiritimati", "/data/{year}/{month}/{day}", "", "2026-03-05"),
+        ("Europe/Berlin", "/data/{date}/{hour}", "", "2026-03-04T23:00"),  # Hours are in UTC.
+        ("Europe/Berlin", "/data/{date}", "2026-01-31", "2026-01-31"),  # The form names the day itself.
+    ],
+)
+def test_the_day_of_a_run_is_that_of_the_time_zone(
+    zone: str, template: str, given: str, data_date: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TENFOLD_TIMEZONE", zone)
+    settings = settings_from({"source_uri": template, "data_date": given})
+    assert settings.dated(datetime(2026, 3, 4, 23, 59, tzinfo=UTC)).data_date == data_date
+
+
+def test_a_run_in_a_time_zone_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TENFOLD_TIMEZONE", "Berlin")
+    with pytest.raises(SettingsError, match="TENFOLD_TIMEZONE must be the name of a time zone"):
+        settings_from({"source_uri": "/data/{date}"}).dated()
+
+
 def test_the_workspace_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TENFOLD_WORKSPACE", "/data/shared")
     assert Settings().workspace == "/data/shared"

@@ -165,10 +165,10 @@ def test_the_schedule_is_off_and_dates_can_be_backfilled(dags: dict[str, Any], d
 
 
 def test_the_environment_sets_the_schedule(monkeypatch: pytest.MonkeyPatch):
-    from dags.schedule import FIRST, schedule_from
+    from dags.schedule import schedule_from
 
     monkeypatch.setenv("SOME_SCHEDULE", "0 * * * *")
-    assert schedule_from("SOME_SCHEDULE")["start_date"] == FIRST
+    assert schedule_from("SOME_SCHEDULE")["start_date"] == datetime(2020, 1, 1, tzinfo=UTC)
     assert schedule_from("SOME_SCHEDULE")["catchup"] is False
     monkeypatch.setenv("TENFOLD_START_DATE", "2026-02-01")
     monkeypatch.setenv("TENFOLD_CATCHUP", "true")
@@ -177,6 +177,9 @@ def test_the_environment_sets_the_schedule(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TENFOLD_START_DATE", "2026-02-01T00:00+02:00")
     assert schedule_from("SOME_SCHEDULE")["start_date"] == datetime(2026, 1, 31, 22, tzinfo=UTC)
     assert schedule_from("OTHER_SCHEDULE")["catchup"] is False  # a schedule that is off has no catchup
+    monkeypatch.setenv("TENFOLD_START_DATE", "2026-02-01")
+    monkeypatch.setenv("TENFOLD_TIMEZONE", "Europe/Berlin")
+    assert schedule_from("SOME_SCHEDULE")["start_date"] == datetime(2026, 1, 31, 23, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(("cron", "hour"), [("", None), ("0 3 * * *", 3)])

@@ -13,7 +13,14 @@ from pipeline import storage
 from pipeline.__main__ import main
 from pipeline.config.settings import Settings, settings_from
 from pipeline.config.workspace import name_folder
-from pipeline.dataset.partitions import Partition, last_listed, newest_partitions, save_listed, save_partition
+from pipeline.dataset.partitions import (
+    Partition,
+    last_listed,
+    newest_partitions,
+    save_listed,
+    save_partition,
+    withdraw_partition,
+)
 from pipeline.errors import DatasetError, GateError
 from pipeline.plan.plan import load_plan
 from pipeline.sharding.publish import copy_range
@@ -68,6 +75,7 @@ def test_an_unchanged_partition_is_not_written_again(settings: Settings):
         "partition": "2026-01-02",
         "version": B,
         "listed_ns": 6,
+        "withdrawn": False,
     }
 
 
@@ -241,6 +249,64 @@ def test_the_partition_command_sets_the_version_of_a_partition(
         assert main(["partition", partition, version, *place]) == 1
         assert message in capsys.readouterr().err
     assert newest_partitions(name_folder(settings), 1) == {"latest": second}
+
+
+@pytest.mark.parametrize(
+    ("withdrawn", "count", "newest"),
+    [
+        (["2026-01-03"], 1, ["2026-01-02"]),
+        (["2026-01-03", "2026-01-02"], 1, ["2026-01-01"]),
+        (["2026-01-02"], 2, ["2026-01-03", "2026-01-01"]),
+        (["2026-01-02"], 9, ["2026-01-03", "2026-01-01"]),
+        (["2026-01-01", "2026-01-02", "2026-01-03"], 9, []),
+    ],
+)
+def test_older_partitions_take_the_places_of_withdrawn_ones(
+    settings: Settings, withdrawn: list[str], count: int, newest: list[str]
+):
+    for name in ("2026-01-01", "2026-01-02", "2026-01-03"):
+        save(settings, name, A, 1)
+    for name in withdrawn:
+        withdraw_partition(name_folder(settings), name)
+    assert list(newest_partitions(name_folder(settings), count)) == newest
+
+
+@pytest.mark.parametrize(
+    ("version", "listed_ns", "is_back"),
+    [
+        (A, 2**63, False),  # The withdrawn version, found again.
+        (B, 5, False),  # A run that listed the source before the withdrawal.
+        (B, 2**63, True),
+    ],
+)
+def test_a_withdrawn_partition_comes_back_with_another_version(
+    settings: Settings, version: str, listed_ns: int, is_back: bool, caplog: pytest.LogCaptureFixture
+):
+    save(settings, "2026-01-02", A, 1)
+    assert withdraw_partition(name_folder(settings), "2026-01-02").version == A
+    save(settings, "2026-01-02", version, listed_ns)
+    assert newest_partitions(name_folder(settings), 1) == ({"2026-01-02": version} if is_back else {})
+    assert ("partition 2026-01-02 stays" in caplog.text) is not is_back
+
+
+def test_the_partition_command_withdraws_a_partition_and_brings_it_back(
+    make_images: MakeImages, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    version = publish(make_images({"a": 4, "b": 4}), tmp_path / "w").name
+    settings = settings_from({"workspace": str(tmp_path / "w"), "dataset_name": "images"})
+    place = ["--set", f"workspace={tmp_path / 'w'}"]
+    assert main(["partition", "latest", "--withdraw", *place, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"partition": "latest", "withdrawn": version}
+    assert newest_partitions(name_folder(settings), 1) == {}
+    assert main(["partition", "latest", version, *place]) == 0
+    assert newest_partitions(name_folder(settings), 1) == {"latest": version}
+    for arguments, message in (
+        (["latest"], "give either a version of latest or --withdraw"),
+        (["latest", version, "--withdraw"], "give either a version of latest or --withdraw"),
+        (["2026-01-31", "--withdraw"], "has no partition '2026-01-31'. It has latest: name one of them"),
+    ):
+        assert main(["partition", *arguments, *place]) == 1
+        assert message in capsys.readouterr().err
 
 
 def test_a_version_that_the_gate_stops_is_no_partition(make_images: MakeImages, tmp_path: Path):

@@ -4,8 +4,8 @@ import io
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import closing
-from datetime import UTC, date, datetime
+from contextlib import closing, nullcontext
+from datetime import UTC, datetime
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 
 from scripts.airflow import client as asking
 from scripts.airflow import follow as following
-from scripts.airflow.backfill import BackfillRuns, Outcome, aligned, row_of, summary
+from scripts.airflow.backfill import BackfillRuns, Outcome, aligned, date_of, row_of, summary
 from scripts.airflow.client import Client
 from scripts.airflow.errors import Failed, Interrupted, Refused
 from scripts.airflow.follow import follow, naming
@@ -24,14 +24,15 @@ from scripts.airflow.patience import Patience
 from scripts.airflow.progress import Lines
 from scripts.airflow.ready import end_forgotten_runs
 from scripts.airflow.remote import Airflow
-from scripts.airflow.request import read_backfill
+from scripts.airflow.request import Backfill, read_backfill
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
 from tests.scripts.answering import Alive, Answering, PausedTime
 
-WANTED = read_backfill(
-    "dag", "2026-01-01", "2026-01-02", "", {"source_uri": "/data/{date}", "seed": 1}, date(2026, 1, 9)
-)
+NOW = datetime(2026, 1, 9, tzinfo=UTC)
+WANTED = read_backfill("dag", "2026-01-01", "2026-01-02", "", {"source_uri": "/data/{date}", "seed": 1}, NOW)
+BY_HOUR = read_backfill("dag", "2026-01-01T07", "2026-01-01T08", "", {"source_uri": "/data/{date}/{hour}"}, NOW)
+ALL_HOURS = read_backfill("dag", "2026-01-01", "2026-01-02", "", {"source_uri": "/data/{date}/{hour}"}, NOW)
 
 
 def now() -> str:
@@ -51,6 +52,9 @@ class Server(ThreadingHTTPServer):
         self.backfills: list[dict[str, Any]] = []
         self.runs: dict[int, dict[str, Any]] = {}
         self.days = [1, 2]
+        self.dates: list[str] = []
+        """The dates of a backfill that were never run, according to the schedule."""
+        self.schedule = "backfills only (0 0 * * *)"
         self.looks_to_the_end = 3
         self.starts_late = False
         """Whether the scheduler, which has read the runs, starts one of them after they were marked as failed."""
@@ -80,7 +84,7 @@ class Server(ThreadingHTTPServer):
         self.looks_to_the_end -= bool(self.runs)
         seen = [dict(run) for run in self.runs.values()]
         if self.starts_late:
-            if self.backfills[-1]["completed_at"]:
+            if self.backfills and self.backfills[-1]["completed_at"]:
                 self.runs[2]["state"], self.starts_late = "running", False
             return seen
         self.move("queued", "running")
@@ -102,6 +106,9 @@ class Handler(Answering):
         if self.path == "/auth/token":
             self.answer(200, {"access_token": "t"})
             return
+        if self.path.endswith("/dry_run"):
+            self.answer(200, {"backfills": [{"logical_date": moment} for moment in self.server.dates]})
+            return
         created = self.server.create(body)
         if not self.server.answers_creations:
             self.wait_for_hang_up()
@@ -110,6 +117,8 @@ class Handler(Answering):
     def do_GET(self) -> None:
         if self.path.startswith("/api/v2/backfills"):
             self.answer(200, {"backfills": self.server.backfills})
+        elif self.path.endswith("/dags/dag"):
+            self.answer(200, {"timetable_summary": self.server.schedule})
         else:
             runs = self.server.look()
             query = parse_qs(urlsplit(self.path).query)
@@ -261,7 +270,76 @@ def test_skipped_runs_and_days_without_a_run_are_distinguished(server: Server) -
     server.backfills, server.days = [], []
     outcome = backfill(server, Signals())
     assert (outcome.runs, [run["dag_run_id"] for run in outcome.skipped]) == ([], ["run1"])
-    assert outcome.missing == [date(2026, 1, 2)]
+    assert outcome.missing == ["2026-01-02"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "dates", "schedule", "what"),
+    [
+        (BY_HOUR, [], "0 0 * * *", "needs a run for each hour, .* from 2026-01-01T07:00:.* is 0: set"),
+        (BY_HOUR, ["2026-01-01T07:00Z"], "0 0 * * * in Europe/Berlin", "is 1: set TENFOLD_BACKFILL_SCHEDULE=@hourly"),
+        (ALL_HOURS, ["2026-01-01T00:00Z", "2026-01-02T00:00Z"], "0 0 * * *", "is 2: set"),
+        (
+            WANTED,
+            [f"2026-01-01T{n // 60:02d}:{n % 60:02d}Z" for n in range(1001)],
+            "0 0 * * *",
+            "1001 runs.* at most 1000",
+        ),
+        (
+            WANTED,
+            [],
+            "backfills only (0 0 * * * in Europe/Berlin)",
+            "TENFOLD_TIMEZONE is UTC here, but Europe/Berlin in Airflow: set TENFOLD_TIMEZONE",
+        ),
+    ],
+)
+def test_a_backfill_with_other_runs_than_those_asked_for_is_refused(
+    server: Server, request_: Backfill, dates: list[str], schedule: str, what: str
+) -> None:
+    server.dates, server.schedule = dates, schedule
+    with closing(client_of(server)) as client, pytest.raises(Refused, match=what):
+        BackfillRuns(client, request_).start()
+    assert server.backfills == []
+
+
+def test_runs_of_another_schedule_are_no_runs_of_a_backfill(server: Server) -> None:
+    """Airflow names a run after the time at which it was due: that of a day is also that of its last hour."""
+    server.dates = ["2026-01-01T00:00Z", "2026-01-02T00:00Z"]
+    server.days = [1]
+    server.make(WANTED.body())
+    server.move("queued", "success")
+    server.runs[1]["logical_date"] = "2026-01-01T23:00:00Z"
+    server.backfills, server.days = [], []
+    outcome = backfill(server, Signals())
+    assert (outcome.runs, outcome.skipped, outcome.missing) == ([], [], [])
+    assert outcome.refused == ["2026-01-01", "2026-01-02"]
+
+
+@pytest.mark.parametrize(("state", "is_refused"), [("success", True), ("running", False)])
+def test_only_runs_under_way_count_as_runs_of_the_schedule(server: Server, state: str, is_refused: bool) -> None:
+    server.make(ALL_HOURS.body())
+    server.backfills, server.looks_to_the_end = [], 1000
+    server.move("queued", state)
+    for hour, run in enumerate(server.runs.values(), 7):
+        run["logical_date"] = f"2026-01-01T{hour:02d}:00:00Z"
+    server.dates = ["2026-01-01T00:00Z", "2026-01-02T00:00Z"]
+    with closing(client_of(server)) as client, pytest.raises(Refused) if is_refused else nullcontext():
+        BackfillRuns(client, ALL_HOURS).start()
+
+
+@pytest.mark.parametrize(
+    ("request_", "dates"),
+    [
+        (BY_HOUR, ["2026-01-01T07:00Z", "2026-01-01T08:00Z"]),
+        (ALL_HOURS, ["2026-01-01T07:00Z", "2026-01-02T07:00Z"]),  # The schedule of the DAG has one hour of each day.
+        (WANTED, []),
+    ],
+)
+def test_a_backfill_with_the_runs_asked_for_is_created(server: Server, request_: Backfill, dates: list[str]) -> None:
+    server.dates = dates
+    with closing(client_of(server)) as client:
+        BackfillRuns(client, request_).start()
+    assert len(server.backfills) == 1
 
 
 def test_a_database_that_stays_locked_raises_its_error() -> None:
@@ -307,14 +385,29 @@ def run(state: str, queued: str = "2026-02-01T12:00:01Z", ended: str | None = "2
 @pytest.mark.parametrize(
     ("one", "made", "row"),
     [
-        (run("success"), MADE, ("2026-01-01", "24", "abc", "new")),
-        (run("success"), {**MADE, "already_complete": True}, ("2026-01-01", "24", "abc", "already complete")),
-        (run("failed"), {}, ("2026-01-01", "", "", "failed")),
-        (run("success") | {"logical_date": "2026-01-01T07:00:00Z"}, {}, ("2026-01-01T07:00", "", "", "new")),
+        (run("success"), MADE, ("24", "abc", "new")),
+        (run("success"), {**MADE, "already_complete": True}, ("24", "abc", "already complete")),
+        (run("failed"), {}, ("", "", "failed")),
     ],
 )
 def test_the_row_of_a_date_that_was_run(one: Any, made: dict[str, Any], row: tuple[str, ...]) -> None:
     assert row_of(one, made, Outcome(SINCE, [one], [], [])) == row
+
+
+@pytest.mark.parametrize(
+    ("request_", "moment", "name"),
+    [
+        (WANTED, "2026-01-01T00:00:00Z", "2026-01-01"),
+        (WANTED, "2025-12-31T23:00:00Z", "2026-01-01"),
+        (BY_HOUR, "2026-01-01T07:00:00Z", "2026-01-01T07:00"),
+    ],
+)
+def test_a_run_has_the_name_of_its_partition(
+    request_: Backfill, moment: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "T23" in moment:
+        monkeypatch.setenv("TENFOLD_TIMEZONE", "Europe/Berlin")
+    assert date_of({"logical_date": moment}, request_) == name
 
 
 @pytest.mark.parametrize(
@@ -327,7 +420,7 @@ def test_the_row_of_a_date_that_was_run(one: Any, made: dict[str, Any], row: tup
 )
 def test_the_row_of_a_date_that_was_skipped(ended: str | None, word: str) -> None:
     one = run("success", "2026-01-30T00:00:00Z", ended)
-    assert row_of(one, MADE, Outcome(SINCE, [], [one], [])) == ("2026-01-01", "24", "abc", word)
+    assert row_of(one, MADE, Outcome(SINCE, [], [one], [])) == ("24", "abc", word)
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
@@ -340,9 +433,14 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
     [
         (Outcome(SINCE, [run("success")], [], []), "1 of 1 dates run"),
         (
-            Outcome(SINCE, [run("success"), run("failed")], [run("success")], [date(2026, 1, 9)]),
+            Outcome(SINCE, [run("success"), run("failed")], [run("success")], ["2026-01-09"]),
             "2 of 4 dates run, 1 of them failed (run the same command to repeat the failed dates), 1 skipped (set "
             "REPROCESS=all to run them again), 1 without a run, because the schedule of the DAG leaves them out",
+        ),
+        (
+            Outcome(SINCE, [run("success")], [], [], ["2026-01-09"]),
+            "1 of 2 dates run, 2026-01-09 not run, because Airflow has a run of an earlier schedule with the same name "
+            "(delete that run in Airflow's UI, then run the same command again)",
         ),
     ],
 )

@@ -3,7 +3,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import date
+from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from scripts.airflow.request import (
     Backfill,
     Conf,
     check_settings,
+    needed_settings,
     needs_sample_images,
     read_backfill,
     read_request,
@@ -69,6 +71,13 @@ def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ({"TENFOLD_DEADLINE_HOURS": "abc"}, "TENFOLD_DEADLINE_HOURS must be a number of hours, .*got 'abc'"),
         ({"TENFOLD_OWNER_LINK": "foo"}, "TENFOLD_OWNER_LINK must be an https: or mailto: link, got 'foo'"),
         ({"TENFOLD_START_DATE": "soon"}, "TENFOLD_START_DATE must be a date such as"),
+        (
+            {"TENFOLD_BACKFILL_SCHEDULE": "hourly"},
+            "TENFOLD_BACKFILL_SCHEDULE must be .* one of @hourly, .*got 'hourly'",
+        ),
+        ({"TENFOLD_TIMEZONE": "Berlin"}, "TENFOLD_TIMEZONE must be .* such as Europe/Berlin, got 'Berlin'"),
+        ({"TENFOLD_TIMEZONE": "Europe"}, "TENFOLD_TIMEZONE must be .* got 'Europe'"),
+        ({"TENFOLD_TIMEZONE": "../etc/passwd"}, "TENFOLD_TIMEZONE must be .* got '../etc/passwd'"),
         ({"TENFOLD_START_DATE": "2026-01-31T25:00"}, "TENFOLD_START_DATE must be a date such as"),
         ({"TENFOLD_DATASET_SCHEDULE": "0 0 31 2 *"}, "TENFOLD_DATASET_SCHEDULE must be .* got '0 0 31 2 \\*'"),
         ({"TENFOLD_DEADLINE_HOURS": "1e300"}, "TENFOLD_DEADLINE_HOURS must be .* at most 87600, got '1e300'"),
@@ -105,6 +114,8 @@ def test_a_schedule_with_a_settings_file_is_accepted(schedule: str, tmp_path: Pa
 def test_valid_settings_are_accepted() -> None:
     valid = {
         "TENFOLD_START_DATE": "2026-01-31T00:00+02:00",
+        "TENFOLD_BACKFILL_SCHEDULE": "@hourly",
+        "TENFOLD_TIMEZONE": "Asia/Kolkata",
         "TENFOLD_DEADLINE_HOURS": "0.5",
         "TENFOLD_RETRAIN_POLL_SECONDS": "2",
         "TENFOLD_RETRAIN_SCHEDULE": "@daily",
@@ -215,30 +226,79 @@ def test_the_source_can_be_a_list(tmp_path: Path) -> None:
     assert read_request(str(tmp_path / "images.csv"), "", "", "", "") == {"source_uri": str(tmp_path / "images.csv")}
 
 
-TODAY = date(2026, 1, 31)
-DATED = {"source_uri": "/data/{date}"}
+NOW = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
+DATED, BY_HOUR = {"source_uri": "/data/{date}"}, {"source_uri": "/data/{date}/{hour}"}
 
 
 @pytest.mark.parametrize(
-    ("first", "last", "reprocess", "what"),
+    ("first", "last", "conf", "what"),
     [
-        ("2026-01-02", "2026-01-01", "", "FROM=2026-01-02 is after TO=2026-01-01"),
-        ("", "2026-01-01", "", "FROM must be a date such as 2026-01-31, got ''"),
-        ("2026-01-01", "2026-02-30", "", "TO must be a date such as 2026-01-31, got '2026-02-30'"),
-        ("2026-01-01", "2026-01-31", "", "TO must be before today .2026-01-31 in UTC.* got 2026-01-31"),
-        ("2023-01-01", "2026-01-01", "", "are 1097 dates: give at most 1000"),
-        ("2026-01-01", "2026-01-02", "some", "REPROCESS must be failed or all, got 'some'"),
+        ("2026-01-02", "2026-01-01", DATED, "FROM=2026-01-02 is after TO=2026-01-01"),
+        ("", "2026-01-01", DATED, "FROM must be a day such as 2026-01-31, or an hour such as 2026-01-31T07, got ''"),
+        ("2026-01-01", "2026-02-30", DATED, "TO must be a day such as .* got '2026-02-30'"),
+        ("2026-01-01T00", "2026-01-01T24", BY_HOUR, "TO must be a day such as .* got '2026-01-01T24'"),
+        ("2026-01-01T00:30", "2026-01-01T07", BY_HOUR, "FROM must be a day such as .* got '2026-01-01T00:30'"),
+        ("2026-01-01T00+01:00", "2026-01-01T07", BY_HOUR, r"FROM must be a day .* got '2026-01-01T00\+01:00'"),
+        (
+            "2026-01-01T00",
+            "2026-01-02",
+            BY_HOUR,
+            "must both be days or both be hours, got FROM=2026-01-01T00 and TO=20",
+        ),
+        (
+            "2026-01-01T00",
+            "2026-01-01T07",
+            DATED,
+            "FROM=2026-01-01T00 is an hour, but SOURCE=/data/{date} has no {hour}",
+        ),
+        ("2026-01-01", "2026-01-31", DATED, "TO must be before today .2026-01-31 in UTC.* got 2026-01-31"),
+        (
+            "2026-01-01T00",
+            "2026-01-31T09",
+            BY_HOUR,
+            "TO must be before this hour .2026-01-31T09:00 in UTC.* got 2026-01",
+        ),
+        ("2023-01-01", "2026-01-01", DATED, "are 1097 dates: give at most 1000"),
+        ("2025-11-01T00", "2026-01-01T00", BY_HOUR, "are 1465 dates: give at most 1000"),
     ],
 )
-def test_dates_that_cannot_be_backfilled_are_refused(first: str, last: str, reprocess: str, what: str) -> None:
+def test_dates_that_cannot_be_backfilled_are_refused(first: str, last: str, conf: Conf, what: str) -> None:
     with pytest.raises(Refused, match=what):
-        read_backfill("dag", first, last, reprocess, DATED, TODAY)
+        read_backfill("dag", first, last, "", conf, NOW)
+
+
+def test_a_reprocess_behavior_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(Refused, match="REPROCESS must be failed or all, got 'some'"):
+        read_backfill("dag", "2026-01-01", "2026-01-02", "some", DATED, NOW)
+
+
+@pytest.mark.parametrize(
+    ("zone", "now", "is_over"),
+    [
+        ("UTC", "2026-01-30T23:30Z", False),
+        ("Europe/Berlin", "2026-01-30T23:30Z", True),
+        ("America/New_York", "2026-01-31T04:30Z", False),
+        ("America/New_York", "2026-01-31T05:00Z", True),
+    ],
+)
+def test_a_day_is_over_at_midnight_in_its_time_zone(
+    zone: str, now: str, is_over: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENFOLD_TIMEZONE", zone)
+    with nullcontext() if is_over else pytest.raises(Refused, match=f"before today .2026-01-30 in {zone}"):
+        read_backfill("dag", "2026-01-01", "2026-01-30", "", DATED, datetime.fromisoformat(now))
+
+
+def test_a_time_zone_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENFOLD_TIMEZONE", "Berlin")
+    with pytest.raises(Refused, match=r"TENFOLD_TIMEZONE must be the name of a time zone .* got 'Berlin'"):
+        read_backfill("dag", "2026-01-01", "2026-01-02", "", DATED, NOW)
 
 
 @pytest.mark.parametrize(("reprocess", "behavior"), [("", "failed"), ("failed", "failed"), ("all", "completed")])
 def test_the_request_to_airflow_includes_the_whole_last_day(reprocess: str, behavior: str) -> None:
-    wanted = read_backfill("dag", "2026-01-29", "2026-01-30", reprocess, DATED, TODAY)
-    assert wanted.days == [date(2026, 1, 29), date(2026, 1, 30)]
+    wanted = read_backfill("dag", "2026-01-29", "2026-01-30", reprocess, DATED, NOW)
+    assert wanted.names == ["2026-01-29", "2026-01-30"]
     assert wanted.body() == {
         "dag_id": "dag",
         "from_date": "2026-01-29T00:00:00+00:00",
@@ -247,6 +307,51 @@ def test_the_request_to_airflow_includes_the_whole_last_day(reprocess: str, beha
         "reprocess_behavior": behavior,
         "max_active_runs": 2,
     }
+
+
+@pytest.mark.parametrize(
+    ("zone", "first", "last", "begin", "end", "names"),
+    [
+        (
+            "UTC",
+            "2026-01-29T22",
+            "2026-01-30T01",
+            "29T22:00",
+            "30T01:59",
+            ["29T22:00", "29T23:00", "30T00:00", "30T01:00"],
+        ),
+        # Hours are in UTC in any time zone.
+        ("Europe/Berlin", "2026-01-29T23", "2026-01-29T23", "29T23:00", "29T23:59", ["29T23:00"]),
+        ("Europe/Berlin", "2026-01-29", "2026-01-30", "28T23:00", "30T22:59", ["29", "30"]),
+        # Days of 25 hours, 23 hours, and without a midnight.
+        ("Europe/Berlin", "2025-10-25", "2025-10-26", "24T22:00", "26T22:59", ["25", "26"]),
+        ("Europe/Berlin", "2025-03-29", "2025-03-30", "28T23:00", "30T21:59", ["29", "30"]),
+        ("America/Santiago", "2025-09-06", "2025-09-08", "06T04:00", "09T02:59", ["06", "07", "08"]),
+    ],
+)
+def test_the_request_to_airflow_in_hours_and_in_time_zones(
+    zone: str, first: str, last: str, begin: str, end: str, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENFOLD_TIMEZONE", zone)
+    wanted = read_backfill("dag", first, last, "", BY_HOUR, NOW)
+    body, month = wanted.body(), first[:8]
+    assert body["from_date"] == f"{month}{begin}:00+00:00"
+    assert body["to_date"] == f"{month}{end}:59.999999+00:00"
+    assert wanted.names == [month + name for name in names]
+
+
+@pytest.mark.parametrize(
+    ("conf", "environ", "needed"),
+    [
+        (DATED, {}, {}),
+        (BY_HOUR, {}, {"TENFOLD_BACKFILL_SCHEDULE": "@hourly"}),
+        (BY_HOUR, {"TENFOLD_BACKFILL_SCHEDULE": "0 */6 * * *"}, {}),
+    ],
+)
+def test_an_airflow_that_is_started_for_hours_has_runs_for_hours(
+    conf: Conf, environ: dict[str, str], needed: dict[str, str]
+) -> None:
+    assert needed_settings(read_backfill("dag", "2026-01-01", "2026-01-02", "", conf, NOW), environ) == needed
 
 
 @pytest.mark.parametrize(
@@ -262,13 +367,13 @@ def test_a_source_with_the_same_images_for_all_dates_is_refused(
 ) -> None:
     monkeypatch.delenv("TENFOLD_SETTINGS", raising=False)
     with pytest.raises(Refused, match=what):
-        read_backfill("dag", "2026-01-29", "2026-01-30", "", conf, TODAY)
+        read_backfill("dag", "2026-01-29", "2026-01-30", "", conf, NOW)
 
 
 def test_the_source_can_come_from_the_settings_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "s.toml").write_text('source_uri = "/data/{date}"')
     monkeypatch.setenv("TENFOLD_SETTINGS", str(tmp_path / "s.toml"))
-    read_backfill("dag", "2026-01-29", "2026-01-30", "", {}, TODAY)
+    read_backfill("dag", "2026-01-29", "2026-01-30", "", {}, NOW)
 
 
 @pytest.fixture
