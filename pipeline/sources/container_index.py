@@ -363,10 +363,13 @@ def _with_piece(rows: pa.RecordBatch, piece: int, before: int = 0) -> pa.Table:
 
     Skipped rows count, too. Otherwise, a label that is added to a row would change the keys of all later rows.
     """
-    count = len(rows)
-    numbers = pa.array(np.arange(before, before + count, dtype=np.int64))
-    table = pa.Table.from_batches([rows]).append_column("number", numbers)
-    return table.append_column("piece", pa.array(np.full(count, piece, np.int32)))
+    numbers, pieces = np.arange(before, before + len(rows)), np.full(len(rows), piece)
+    return pa.Table.from_batches([rows]).append_column("number", _array(numbers)).append_column("piece", _array(pieces))
+
+
+def _array(numbers: NDArray[np.int64]) -> pa.Array:
+    # For `pa.array`, Arrow would import pandas, which takes 25 MB and 0.3 s.
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _without_prefix(tables: Iterable[pa.Table], prefix: bytes) -> Iterator[pa.Table]:
@@ -383,14 +386,18 @@ def _without_prefix(tables: Iterable[pa.Table], prefix: bytes) -> Iterator[pa.Ta
 
 def _with_own_keys(containers: Sequence[str], table: pa.Table) -> pa.Table:
     """Return rows in order. If the names of images are equal, their keys become container and number."""
-    repeated = _repeated(table)
+    keys = table["key"]
+    equal_next = compute.equal(keys.slice(1), keys.slice(0, max(0, len(keys) - 1)))
+    # In most sources, no names are equal. Then Arrow does not import pandas: see `_array`.
+    if not compute.any(equal_next).as_py():
+        return table
+    repeated = _repeated(table, equal_next.to_numpy())
     return _numbered(table, repeated, containers) if repeated.any() else table
 
 
-def _repeated(table: pa.Table) -> NDArray[np.bool_]:
+def _repeated(table: pa.Table, equals_next: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return for each of some sorted rows whether it is an image with the key of another one."""
     keys = table["key"]
-    equals_next = compute.equal(keys.slice(1), keys.slice(0, max(0, len(keys) - 1))).to_numpy()
     repeated = np.zeros(len(keys), bool)
     repeated[1:] |= equals_next
     repeated[:-1] |= equals_next
