@@ -3,6 +3,8 @@
 import gzip
 import io
 import random
+import subprocess
+import sys
 import tarfile
 import warnings
 import zipfile
@@ -327,3 +329,22 @@ def counted_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(local.Workers, "outcomes", counted)
     return calls
+
+
+def test_the_index_of_a_source_needs_no_pandas(tmp_path: Path):
+    """Arrow would import it by itself, which takes 25 MB in the process that sorts the index."""
+    (tmp_path / "source").mkdir()
+    many_tars(tmp_path / "source" / "a", [f"{name}/{number}.jpg" for name in "ab" for number in range(9)], files=2)
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from tests.kinds.containers.test_index import listed\n"
+        "assert len(listed(Path(sys.argv[1]), Path(sys.argv[2]))) == 18\n"
+        "assert 'pandas' not in sys.modules\n"
+    )
+    place, copies = tmp_path / "source" / "a", tmp_path / "copies"
+    listed(place, copies)  # The pieces are read by other processes, which cannot import pandas.
+    for path in copies.iterdir():
+        if "-" not in path.name:
+            path.unlink()
+    subprocess.run([sys.executable, "-c", code, place, copies], check=True)
