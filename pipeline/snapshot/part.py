@@ -318,7 +318,7 @@ class _PartWriter:
             columns["offset"][order] = starts_of(columns["length"][order])
         self._rows.close()
         # Equal lines may have columns in another order.
-        numbers = columns.view(np.uint8)
+        numbers = columns.view(np.uint8).data
         self._digest.update(numbers)
         self._digest.update(json.dumps(labels).encode())
         # The names contain the hash, which is known only after the last row.
