@@ -82,6 +82,7 @@ WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".keras")
 
 OTHER_FILES_OF_SOURCES = frozenset(
     {
+        "box_forms",
         "cells",
         "compression",
         "container_formats",
@@ -90,6 +91,7 @@ OTHER_FILES_OF_SOURCES = frozenset(
         "csv_quotes",
         "detection",
         "json_blocks",
+        "kept_files",
         "key_range",
         "list_rows",
         "samples",

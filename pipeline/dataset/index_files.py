@@ -61,14 +61,7 @@ def scan_shard(path: Place) -> "array[int]":
     damaged header or is cut, and FileNotFoundError if there is no shard.
     """
     with path.open("rb") as file:
-        sizes, offset = array("Q"), 0
-        while header := file.read(tfrecord.HEADER_BYTES):
-            sizes.append(tfrecord.record_size(header, path, offset))
-            offset = file.seek(offset + sizes[-1])
-        # A seek beyond the end of a file raises no error.
-        if offset > file.seek(0, 2):
-            raise DatasetError(f"{path}: the record at byte {offset - sizes[-1]} is cut short")
-    return sizes
+        return array("Q", tfrecord.sizes_of_records(file, path))
 
 
 def load_sizes(folder: Place, shard: Shard) -> "array[int] | None":

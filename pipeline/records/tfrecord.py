@@ -235,6 +235,21 @@ def records_of(file: IO[bytes], path: Place) -> Iterator[bytes]:
         yield data
 
 
+def sizes_of_records(file: IO[bytes], path: Place) -> Iterator[int]:
+    """Yield the size in bytes of each record of an open file, with its frame. Only the headers are read.
+
+    Raises DatasetError with the file and the offset in bytes of the first record that has a damaged header or is cut.
+    """
+    offset = size = 0
+    while header := file.read(HEADER_BYTES):
+        size = record_size(header, path, offset)
+        yield size
+        offset = file.seek(offset + size)
+    # A seek beyond the end of a file raises no error.
+    if offset > file.seek(0, os.SEEK_END):
+        raise DatasetError(f"{path}: the record at byte {offset - size} is cut short")
+
+
 def record_at(path: Place, offset: int, size: int) -> bytes:
     """Return the data of one record of a file that is not compressed, verified, without reading any other record.
 

@@ -20,6 +20,7 @@ from pipeline.snapshot.raw_example import RawExample
 from pipeline.snapshot.raw_reader import fetch_images, unfinished_copies
 from pipeline.sources import Found, Listed, Skipped
 from pipeline.sources.detection import find_source, images_of, layout_of, name_of
+from pipeline.sources.kept_files import remove_unused
 from pipeline.sources.key_range import EVERYTHING, KeyRange
 from pipeline.storage import Place, place_of
 from pipeline.system.progress import Advance, Show, progress
@@ -39,9 +40,13 @@ def list_source(options: ExtractOptions) -> Place:
 
 
 def sweep(options: ExtractOptions) -> None:
-    """Remove what killed processes left in the folders of snapshots and copies, once for all ranges."""
+    """Remove what killed processes left in the folders of snapshots and copies, once for all ranges.
+
+    Also remove what listings kept, if none has used it for a week.
+    """
     storage.sweep(options.folder)
     storage.sweep(place_of(options.source.copies))
+    remove_unused(place_of(options.source.copies))
     if cache := options.origin.cache:
         storage.sweep(unfinished_copies(Path(cache)))
 

@@ -51,7 +51,7 @@ EXTRACT_AGAIN = "run `extract` again (in Airflow: clear `extract` and all tasks 
 """What to do about a snapshot or a listing that cannot be used."""
 ROWS_AT_ONCE = 1024
 """This many rows of a part are read or written together."""
-LINES_AT_ONCE = 65_536
+LINES_AT_ONCE = 8_192
 """This many lines are joined at once."""
 _SPLIT_CODES = {"": -1, **{split: code for code, split in enumerate(SPLITS)}}
 
@@ -310,6 +310,7 @@ class _PartWriter:
     def close(self) -> Part:
         """Complete the files, and return the description of the part."""
         columns, labels = np.concatenate(self._columns), list(self._labels)
+        self._columns.clear()  # A second copy would take as much memory.
         if self._arrange:
             order = self._arrange(columns)
             for start in range(0, len(order), LINES_AT_ONCE):
@@ -317,7 +318,7 @@ class _PartWriter:
             columns["offset"][order] = starts_of(columns["length"][order])
         self._rows.close()
         # Equal lines may have columns in another order.
-        numbers = columns.tobytes()
+        numbers = columns.view(np.uint8).data
         self._digest.update(numbers)
         self._digest.update(json.dumps(labels).encode())
         # The names contain the hash, which is known only after the last row.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from pipeline.sources import Box, Classes, Skipped, SourceOptions
+from pipeline.sources.box_forms import BoxForms
 from pipeline.storage import Place
 from pipeline.system.wording import shortened
 
@@ -37,8 +38,25 @@ class ContainedImage(NamedTuple):
     boxes: Sequence[Box] = ()
 
 
+Item = ContainedImage | Skipped | Classes | BoxForms
+"""What a format yields."""
+
+
+class Bound(NamedTuple):
+    """Where a piece of a container begins."""
+
+    row: int = 0
+    """The number of its first row, which is the name of an image without one. 0 if all images have a name."""
+    offset: int = 0
+    """Where the format finds this row, in bytes. 0 if it finds the row by its number."""
+
+
+START = Bound()
+"""The beginning of a container."""
+
+
 class ContainerFile(NamedTuple):
-    """A container that is being read."""
+    """A container that is being read, or a piece of it."""
 
     path: Path
     """A local file with its content."""
@@ -46,10 +64,15 @@ class ContainerFile(NamedTuple):
     """Where it comes from, maybe a bucket."""
     beside: Callable[[str], bytes | None]
     """Returns the content of a file in the same folder, by its name; None if there is none."""
-    first: int = 0
-    """The number of the first row that is read. It is 0 unless the format has `bounds`."""
-    end: int | None = None
-    """The number of the row after the last one. None is the end of the file."""
+    first: Bound = START
+    """The first row that is read. It is the first one of the file unless the format has `bounds`."""
+    end: Bound | None = None
+    """The row after the last one. None is the end of the file."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the container is read."""
+        return self.first == START and self.end is None
 
 
 class Format(Protocol):
@@ -65,7 +88,7 @@ class Format(Protocol):
         May raise what `images` raises, which also means that it does not.
         """
 
-    def images(self, file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage | Skipped | Classes]:
+    def images(self, file: ContainerFile, options: SourceOptions) -> Iterator[Item]:
         """Yield the images of a container, one after another. Raises ValueError if it is damaged."""
 
 
@@ -73,8 +96,12 @@ class Format(Protocol):
 class DividingFormat(Format, Protocol):
     """A format whose files several tasks can read. It yields one item for each row, in the order of the rows."""
 
-    def bounds(self, file: IO[bytes], max_bytes: int) -> Sequence[int]:
-        """Return ascending numbers of rows that divide a local file into pieces of about `max_bytes`."""
+    def bounds(self, file: IO[bytes], options: SourceOptions, max_bytes: int) -> Sequence[Bound]:
+        """Return ascending bounds that divide a local file into pieces of about `max_bytes`.
+
+        Reads as little as possible, because one process does it. There are no bounds if the file can only be read from
+        front to back. May raise what `images` raises.
+        """
 
 
 @cache

@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain, starmap
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +23,8 @@ from pyarrow import compute
 from pipeline import storage
 from pipeline.errors import SourceError
 from pipeline.sources import Box, Classes, Found, Listed, Skipped, SourceOptions
+from pipeline.sources.box_forms import BoxForms, with_corners
+from pipeline.sources.container_formats import START
 from pipeline.sources.container_rows import (
     BATCH_ROWS,
     ROWS,
@@ -35,14 +39,15 @@ from pipeline.sources.container_rows import (
     files_of,
     hash_of,
     known,
-    note_use,
     numbered,
     piece_bytes,
     pieces_of,
     remove_old,
     text_of_name,
+    undivided,
 )
 from pipeline.sources.folder import are_splits, named_by_folders
+from pipeline.sources.kept_files import note_use
 from pipeline.sources.key_range import KeyRange, bytes_of
 from pipeline.sources.sorted_rows import SortedRows, write_sorted
 from pipeline.sources.split_names import split_of_word
@@ -53,6 +58,9 @@ from pipeline.system.progress import progress
 
 THREADS = 4
 """This many containers of a bucket are read at the same time."""
+DIVIDED_BYTES = 1_000_000_000
+"""A task finds the pieces of containers with about this many bytes, which takes a fraction of a second."""
+Each = TypeVar("Each")
 _log = logging.getLogger(__name__)
 _NUMBER = re.compile(r"-\d+(-of-\d+)?(-[0-9a-f]+)?$")
 """The number at the end of the name of one of many containers."""
@@ -62,16 +70,18 @@ _NUMBER = re.compile(r"-\d+(-of-\d+)?(-[0-9a-f]+)?$")
 class _Known:
     """What is known of a source after its index was written. It is written last, as JSON."""
 
-    pieces: Sequence[tuple[int, int, int | None]]
-    """Of each piece: the number of its container, and its rows."""
+    pieces: Sequence[tuple[int, Sequence[int], Sequence[int] | None]]
+    """Of each piece: the number of its container, and its bounds."""
     have_copies: Sequence[bool]
     """Whether each piece has copies."""
+    have_sizes: Sequence[bool]
+    """Whether the boxes of each piece are x, y, width and height."""
     has_splits: bool
     classes: Sequence[str] | None
 
     def pieces_of(self, containers: Sequence[Container]) -> list[Piece]:
         """Return the pieces of the source."""
-        return [Piece(containers[number], first, end) for number, first, end in self.pieces]
+        return [Piece.of(containers[number], first, end) for number, first, end in self.pieces]
 
 
 class Index:
@@ -118,9 +128,14 @@ class Index:
             generation=self._pieces[piece].container.generation,
             crc32c=row.crc32c,
             group=row.group,
-            boxes=tuple(Box(*box) for box in json.loads(row.boxes)) if row.boxes else (),
+            boxes=self._boxes(row.boxes, self._known.have_sizes[piece]) if row.boxes else (),
             extent=files.copy_at(row.offset) if row.is_copy else files.container_at(row.offset),
         )
+
+    @staticmethod
+    def _boxes(content: str, have_sizes: bool) -> tuple[Box, ...]:
+        boxes = starmap(Box, json.loads(content))
+        return tuple(map(with_corners, boxes) if have_sizes else boxes)
 
 
 @contextmanager
@@ -135,17 +150,31 @@ def open_index(containers: Sequence[Container], others: Sequence[Skipped], optio
     stored = _Stored.of(containers, others, options)
     content = stored.load(containers, options)
     if content is None:
-        pieces = list(pieces_of(containers))
+        pieces = list(pieces_of(containers, options))
         files = files_of(pieces, options)
-        content = _write_index(stored.rows, containers, pieces, files, _read_all(pieces, files, options), others)
+        found = _read_all(pieces, files, options)
+        content = _write_index(stored.rows, containers, pieces, files, found, others)
         stored.save(content)
     pieces = content.pieces_of(containers)
     files = files_of(pieces, options)
-    note_use(files)
+    note_use([stored.rows, stored.description, *chain.from_iterable(each.places for each in files)])
     remove_old(files)
     with storage.local_copy(stored.rows) as path:
         yield Index(SortedRows(path), pieces, files, content)
     pa.default_memory_pool().release_unused()  # It keeps up to 100 MB for later, which the next stage cannot use.
+
+
+def undivided_groups(
+    containers: Sequence[Container], others: Sequence[Skipped], options: SourceOptions, most: int
+) -> list[list[Container]]:
+    """Return the containers whose pieces must be found before they are read, in at most about `most` groups.
+
+    Each group has about `DIVIDED_BYTES` or more.
+    """
+    if _Stored.of(containers, others, options).load(containers, options):
+        return []
+    found = undivided(containers, options)
+    return grouped(found, [each.size for each in found], max(DIVIDED_BYTES, sum(each.size for each in found) // most))
 
 
 def unread_pieces(
@@ -157,21 +186,26 @@ def unread_pieces(
     """
     if _Stored.of(containers, others, options).load(containers, options):
         return []
-    pieces = list(pieces_of(containers))
+    pieces = list(pieces_of(containers, options))
     if len(pieces) == 1 and containers[0].size >= 2 * piece_bytes():
         _log.info("%s is one file, which one process reads: several smaller files would be faster", containers[0].key)
     counts = Counter(piece.container.key for piece in pieces)
     group_bytes = max(piece_bytes(), sum(each.size for each in containers) // most)
-    groups: list[list[Piece]] = []
+    unknown = [piece for piece, each in zip(pieces, files_of(pieces, options), strict=True) if not known(each)]
+    sizes = [piece.container.size // counts[piece.container.key] for piece in unknown]
+    return grouped(unknown, sizes, group_bytes)
+
+
+def grouped(items: Iterable[Each], sizes: Iterable[int], group_bytes: int) -> list[list[Each]]:
+    """Return items in groups that follow each other, each of about `group_bytes` or more."""
+    groups: list[list[Each]] = []
     free = 0
-    for piece, files in zip(pieces, files_of(pieces, options), strict=True):
-        if known(files):
-            continue
+    for item, size in zip(items, sizes, strict=True):
         if free <= 0:
             groups.append([])
             free = group_bytes
-        groups[-1].append(piece)
-        free -= piece.container.size // counts[piece.container.key]
+        groups[-1].append(item)
+        free -= size
     return groups
 
 
@@ -202,17 +236,72 @@ class _Stored:
         storage.write_json(self.description, asdict(content), synced=True)
 
 
-def _read_all(pieces: Sequence[Piece], files: Sequence[Files], options: SourceOptions) -> list[Description]:
+class _Total:
+    """What is known of all pieces of a source together. It does not grow with what several of them have."""
+
+    def __init__(self) -> None:
+        self.folders: set[str] = set()
+        self.needs_folders = False
+        self.have_copies: list[bool] = []
+        self.classes: list[str] | None = None
+        """The classes that the containers state."""
+        self._first_with_classes = self._first_with_boxes = ""
+        self._box_forms: BoxForms | None = None
+        self._have_box_forms: list[bool] = []
+
+    def add(self, place: Place, piece: Description) -> None:
+        """Add the next piece, from the container at a place. Raises SourceError if it contradicts another one."""
+        self.folders.update(piece.folders)
+        self.needs_folders |= piece.needs_folders
+        self.have_copies.append(piece.has_copies)
+        self._have_box_forms.append(piece.box_forms is not None)
+        if piece.classes:
+            self._add_classes(place, piece.classes)
+        if piece.box_forms:
+            self._add_box_forms(place, BoxForms(**piece.box_forms))
+
+    def _add_classes(self, place: Place, classes: list[str]) -> None:
+        if self.classes is None:
+            self.classes, self._first_with_classes = classes, str(place)
+        elif classes != self.classes:
+            raise SourceError(
+                f"{self._first_with_classes} and {place} name different classes, or in another order: the ids of "
+                "the labels would be wrong. Write both with the same classes"
+            )
+
+    def _add_box_forms(self, place: Place, forms: BoxForms) -> None:
+        if self._box_forms is None:
+            self._box_forms, self._first_with_boxes = forms, str(place)
+            return
+        try:
+            self._box_forms.merge(forms)
+        except ValueError as error:
+            raise SourceError(f"{place} does not fit the other files: {error}") from error
+
+    def have_sizes(self) -> list[bool]:
+        """Return for each piece whether its boxes are x, y, width and height. All boxes of the source decide it.
+
+        Raises SourceError if both forms are possible.
+        """
+        try:
+            have_sizes = self._box_forms is not None and not self._box_forms.are_corners()
+        except ValueError as error:
+            raise SourceError(f"{self._first_with_boxes} cannot be read as a file of images: {error}") from error
+        return [have_sizes and has_forms for has_forms in self._have_box_forms]
+
+
+def _read_all(pieces: Sequence[Piece], files: Sequence[Files], options: SourceOptions) -> _Total:
     """Read what was not read yet, in this process."""
     # Reading a local file is work for a processor, which threads would share.
     threads = THREADS if isinstance(pieces[0].container.place, BucketPath) else 1
-    found: list[Description] = []
+    total = _Total()
     with progress("containers", len(pieces), "files") as advance:
         works = zip(pieces, files, strict=True)
-        for each in ordered_map(lambda work: described(*work, options), works, threads, threads):
-            found.append(each)
+        descriptions = ordered_map(lambda work: described(*work, options), works, threads, threads)
+        for piece, description in zip(pieces, descriptions, strict=True):
+            total.add(piece.container.place, description)
             advance(1)
-    return found
+    return total
 
 
 def split_of_container(key: str) -> str:
@@ -231,41 +320,56 @@ def _write_index(
     containers: Sequence[Container],
     pieces: Sequence[Piece],
     files: Sequence[Files],
-    found: Sequence[Description],
+    found: _Total,
     others: Sequence[Skipped],
 ) -> _Known:
     """Write the rows of all pieces in the order of their keys, and return what is known of the source."""
-    folders = {folder for each in found for folder in each.folders}
+    folders, have_sizes = found.folders, found.have_sizes()
     prefix, has_splits = "", False
-    if any(each.needs_folders for each in found):
+    if found.needs_folders:
         prefix = _common_folder(folders)
         below = {folder[len(prefix) :].partition("/")[0]: False for folder in folders}
         below |= {folder[len(prefix) :].partition("/")[0]: True for folder in folders if "/" in folder[len(prefix) :]}
         has_splits = are_splits([name for name in below if name], below.__getitem__, containers[0].place.parent)
     numbers = {each.key: number for number, each in enumerate(containers)}
-    rows = _without_prefix(_rows_of(files, others), bytes_of(prefix))
+    rows = _without_prefix(_rows_of(pieces, files, others), bytes_of(prefix))
     write_sorted(place, rows, partial(_with_own_keys, [each.container.key for each in pieces]))
     return _Known(
         pieces=[(numbers[each.container.key], each.first, each.end) for each in pieces],
-        have_copies=[each.has_copies for each in found],
+        have_copies=found.have_copies,
+        have_sizes=have_sizes,
         has_splits=has_splits,
-        classes=_classes(pieces, found),
+        classes=found.classes,
     )
 
 
-def _rows_of(files: Sequence[Files], others: Sequence[Skipped]) -> Iterator[pa.Table]:
+def _rows_of(pieces: Sequence[Piece], files: Sequence[Files], others: Sequence[Skipped]) -> Iterator[pa.Table]:
     """Yield the rows of all pieces with the number of their piece, a few at a time."""
-    for number, each in enumerate(files):
+    before = 0
+    for number, (piece, each) in enumerate(zip(pieces, files, strict=True)):
+        before = 0 if piece.first == START else before
         with storage.local_copy(each["arrow"]) as path, pa.OSFile(str(path)) as file:
             reader = pa.ipc.open_file(file)
             for batch in range(reader.num_record_batches):
-                yield _with_piece(reader.get_batch(batch), number)
+                rows = reader.get_batch(batch)
+                yield _with_piece(rows, number, before)
+                before += len(rows)
     for rows in batches(Row(bytes_of(key), reason=reason) for key, reason in others):
         yield _with_piece(rows, len(files))
 
 
-def _with_piece(rows: pa.RecordBatch, number: int) -> pa.Table:
-    return pa.Table.from_batches([rows]).append_column("piece", pa.array([number] * len(rows), pa.int32()))
+def _with_piece(rows: pa.RecordBatch, piece: int, before: int = 0) -> pa.Table:
+    """Add the number of the piece, and number the rows through all pieces of a container.
+
+    Skipped rows count, too. Otherwise, a label that is added to a row would change the keys of all later rows.
+    """
+    numbers, pieces = np.arange(before, before + len(rows)), np.full(len(rows), piece)
+    return pa.Table.from_batches([rows]).append_column("number", _array(numbers)).append_column("piece", _array(pieces))
+
+
+def _array(numbers: NDArray[np.int64]) -> pa.Array:
+    # For `pa.array`, Arrow would import pandas, which takes 25 MB and 0.3 s.
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _without_prefix(tables: Iterable[pa.Table], prefix: bytes) -> Iterator[pa.Table]:
@@ -282,14 +386,18 @@ def _without_prefix(tables: Iterable[pa.Table], prefix: bytes) -> Iterator[pa.Ta
 
 def _with_own_keys(containers: Sequence[str], table: pa.Table) -> pa.Table:
     """Return rows in order. If the names of images are equal, their keys become container and number."""
-    repeated = _repeated(table)
+    keys = table["key"]
+    equal_next = compute.equal(keys.slice(1), keys.slice(0, max(0, len(keys) - 1)))
+    # In most sources, no names are equal. Then Arrow does not import pandas: see `_array`.
+    if not compute.any(equal_next).as_py():
+        return table
+    repeated = _repeated(table, equal_next.to_numpy())
     return _numbered(table, repeated, containers) if repeated.any() else table
 
 
-def _repeated(table: pa.Table) -> NDArray[np.bool_]:
+def _repeated(table: pa.Table, equals_next: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return for each of some sorted rows whether it is an image with the key of another one."""
     keys = table["key"]
-    equals_next = compute.equal(keys.slice(1), keys.slice(0, max(0, len(keys) - 1))).to_numpy()
     repeated = np.zeros(len(keys), bool)
     repeated[1:] |= equals_next
     repeated[:-1] |= equals_next
@@ -328,15 +436,3 @@ def _common_folder(folders: Collection[str]) -> str:
 
 def _is_below(folder: str, above: str) -> bool:
     return not above or f"{folder}/".startswith(f"{above}/")
-
-
-def _classes(pieces: Sequence[Piece], found: Sequence[Description]) -> list[str] | None:
-    """Return the classes that the containers state. Raises SourceError if two state different ones."""
-    stated = [(piece.container, each.classes) for piece, each in zip(pieces, found, strict=True) if each.classes]
-    for container, classes in stated[1:]:
-        if classes != stated[0][1]:
-            raise SourceError(
-                f"{stated[0][0].place} and {container.place} name different classes, or in another order: the ids of "
-                "the labels would be wrong. Write both with the same classes"
-            )
-    return stated[0][1] if stated else None

@@ -8,14 +8,12 @@ local, this copy is kept, and its images are read there. Otherwise, they are lat
 
 import hashlib
 import json
-import os
 import tarfile
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cache, partial
-from itertools import islice, pairwise
+from itertools import islice, starmap
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -26,22 +24,27 @@ from pipeline import storage
 from pipeline.config.allowed import may_read
 from pipeline.errors import DatasetError, FileSystemError, SourceError
 from pipeline.sources import Classes, Extent, Skipped, SourceOptions, measure
+from pipeline.sources.box_forms import BoxForms
 from pipeline.sources.compression import UNPACK_ERRORS
 from pipeline.sources.container_formats import (
+    START,
+    Bound,
     ContainedImage,
     ContainerFile,
     DividingFormat,
     Format,
+    Item,
     in_one_spelling,
     name_of,
 )
+from pipeline.sources.kept_files import remove_unused
 from pipeline.sources.key_range import bytes_of
 from pipeline.sources.suffixes import suffix_of
 from pipeline.storage import BucketPath, Place, place_of
 from pipeline.system.environment import whole_number
 from pipeline.system.os_errors import cause_of, unless_missing
 
-FORMAT = 4
+FORMAT = 5
 """Increase this if the files of an index change. Containers are then read again."""
 PIECE_MEGABYTES = 32
 """A piece of a container has about this many megabytes, which take seconds."""
@@ -49,7 +52,6 @@ BATCH_ROWS = 4096
 """At most this many rows are Python objects at the same time."""
 _DAMAGE = (DatasetError, *UNPACK_ERRORS, tarfile.TarError, pa.ArrowException, OSError, ValueError)
 """What reading a damaged container raises."""
-_Item = ContainedImage | Skipped | Classes
 _MAGIC = ((b"\xff\xd8\xff", ".jpg"), (b"\x89PNG", ".png"), (b"GIF8", ".gif"), (b"BM", ".bmp"))
 """First bytes of images without a name, and the suffixes of their keys."""
 
@@ -67,11 +69,16 @@ class Container:
 
 @dataclass(frozen=True)
 class Piece:
-    """A container, or its rows from the number `first` up to `end`, which is excluded."""
+    """A container, or its rows from `first` up to `end`, which is excluded."""
 
     container: Container
-    first: int = 0
-    end: int | None = None
+    first: Bound = START
+    end: Bound | None = None
+
+    @classmethod
+    def of(cls, container: Container, first: Sequence[int], end: Sequence[int] | None) -> "Piece":
+        """Return the piece of a container between two bounds that were read from JSON."""
+        return cls(container, Bound(*first), None if end is None else Bound(*end))
 
 
 class Row(NamedTuple):
@@ -79,10 +86,8 @@ class Row(NamedTuple):
 
     name: bytes
     """The path of the image in the container; a number if it has none. For what is skipped, the key."""
-    number: int = 0
-    """The number of the row or file in the container, which is in its key if other images have the same name."""
     suffix: str = ""
-    """The suffix of such a key."""
+    """The suffix of its key if other images have the same name. Such a key has the number of the row."""
     labels: Sequence[str] = ()
     split: str = ""
     group: str = ""
@@ -93,13 +98,12 @@ class Row(NamedTuple):
     reason: str = ""
     """Why the row is no image; empty if it is one."""
     boxes: str = ""
-    """The boxes as JSON; empty if there are none."""
+    """The boxes as JSON, in the form of the container; empty if there are none."""
 
 
 ROWS = pa.schema(
     {
         "name": pa.large_binary(),
-        "number": pa.int64(),
         "suffix": pa.string(),
         "labels": pa.list_(pa.string()),
         "split": pa.string(),
@@ -125,6 +129,8 @@ class Description:
     classes: list[str] | None = None
     """The labels in the order of their ids, if the container states them."""
     has_copies: bool = False
+    box_forms: dict[str, Any] | None = None
+    """The fields of BoxForms, if the container does not tell the form of its boxes."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +170,11 @@ class Files:
     def __getitem__(self, suffix: str) -> Place:
         return self.folder / f"{self.name}.{suffix}"
 
+    @property
+    def places(self) -> list[Place]:
+        """All files that a piece may have."""
+        return [self[suffix] for suffix in ("arrow", "json", "images", "container")]
+
     def copy_at(self, offset: int) -> Extent:
         """Return where an image is that was copied."""
         return Extent(self.copies, offset, is_copy=True)
@@ -173,20 +184,47 @@ class Files:
         return Extent(self.container, offset, is_copy=self.is_fetched)
 
 
-def pieces_of(containers: Iterable[Container]) -> Iterator[Piece]:
+def pieces_of(containers: Sequence[Container], options: SourceOptions) -> Iterator[Piece]:
     """Yield the pieces of containers in their order. A container in a bucket is copied, so it is one piece."""
-    max_bytes = piece_bytes()
-    for container in containers:
-        bounds: Sequence[int] = ()
-        if (
-            container.size >= 2 * max_bytes
-            and isinstance(container.place, Path)
-            and isinstance(container.format, DividingFormat)
-        ):
-            # Damage is reported when the container is read.
-            with suppress(*_DAMAGE), container.place.open("rb") as file:
-                bounds = container.format.bounds(file, max_bytes)
-        yield from (Piece(container, first, end) for first, end in pairwise((0, *bounds, None)) if first is not None)
+    for container, files in zip(containers, files_of(map(Piece, containers), options), strict=True):
+        bounds = _kept_bounds(files) if may_be_divided(container) else ()
+        if bounds is None:
+            bounds = divide(container, files, options)
+        ends = (*bounds, None)
+        yield from map(partial(Piece, container), (START, *bounds), ends)
+
+
+def undivided(containers: Sequence[Container], options: SourceOptions) -> list[Container]:
+    """Return the containers whose pieces are not known yet."""
+    large = [container for container in containers if may_be_divided(container)]
+    files = files_of(map(Piece, large), options)
+    return [container for container, each in zip(large, files, strict=True) if _kept_bounds(each) is None]
+
+
+def may_be_divided(container: Container) -> bool:
+    """Whether a container may have several pieces."""
+    return (
+        container.size >= 2 * piece_bytes()
+        and isinstance(container.place, Path)
+        and isinstance(container.format, DividingFormat)
+    )
+
+
+def divide(container: Container, files: Files, options: SourceOptions) -> Sequence[Bound]:
+    """Find the bounds of the pieces of a container, and keep them."""
+    bounds: Sequence[Bound] = ()
+    assert isinstance(container.format, DividingFormat)
+    # Damage is reported when the container is read.
+    with suppress(*_DAMAGE), container.place.open("rb") as file:
+        bounds = container.format.bounds(file, options, piece_bytes())
+    storage.write_json(files["bounds"], [piece_bytes(), *bounds])
+    return bounds
+
+
+def _kept_bounds(files: Files) -> Sequence[Bound] | None:
+    """Return the bounds that `divide` found; None if it did not, or for pieces of another size."""
+    max_bytes, *bounds = unless_missing(partial(storage.read_json, files["bounds"])) or [None]
+    return list(starmap(Bound, bounds)) if max_bytes == piece_bytes() else None
 
 
 def piece_bytes() -> int:
@@ -211,26 +249,12 @@ def remove_old(files: Sequence[Files]) -> None:
     Files that were listed in the last day stay, because a run may need them.
     """
     folder = files[0].folder
-    if isinstance(folder, BucketPath):
-        return
-    used = {each.name for each in files}
-    containers = {name.partition("-")[0] for name in used}
-    oldest = time.time() - storage.local.ORPHAN_AGE_S
-    for path in folder.iterdir():
-        is_old_state = path.stem not in used and path.stem.partition("-")[0] in containers
-        if is_old_state:
-            with suppress(FileNotFoundError):  # Another run may remove it, too.
-                if path.stat().st_mtime < oldest:
-                    path.unlink()
-
-
-def note_use(files: Sequence[Files]) -> None:
-    """Note that a run lists these files now, so that no other run removes them today."""
-    for each in files:
-        if isinstance(each.folder, Path):
-            for suffix in ("images", "container"):
-                with suppress(FileNotFoundError):  # Not all containers have copies.
-                    os.utime(f"{each.folder / each.name}.{suffix}")
+    if isinstance(folder, Path):
+        used = {each.name for each in files}
+        containers = {name.partition("-")[0] for name in used}
+        names = [path.name for path in folder.iterdir() if path.stem.partition("-")[0] in containers]
+        old = [name for name in names if name.rpartition(".")[0] not in used]
+        remove_unused(folder, storage.local.ORPHAN_AGE_S, old)
 
 
 def are_there(files: Files, has_copies: bool) -> bool:
@@ -319,15 +343,16 @@ def _read(piece: Piece, file: Path, files: Files, options: SourceOptions) -> Des
     ):
 
         def rows() -> Iterator[Row]:
-            number = piece.first
+            number = piece.first.row
             opened = ContainerFile(file, container.place, beside, piece.first, piece.end)
             for item in _decoded(container.format.images(opened, options)):
                 if isinstance(item, Classes):
                     description.classes = list(item.names)
+                elif isinstance(item, BoxForms):
+                    description.box_forms = asdict(item)
                 elif isinstance(item, Skipped):
-                    key = bytes_of(f"{container.key}/{item.key}")
-                    number += 1  # Without it, a label that is added to a row would change the keys of all later rows.
-                    yield Row(key, reason=item.reason)
+                    number += 1
+                    yield Row(bytes_of(f"{container.key}/{item.key}"), reason=item.reason)
                 else:
                     row = _row(item, container.key, number, copies)
                     number += 1
@@ -342,7 +367,7 @@ def _read(piece: Piece, file: Path, files: Files, options: SourceOptions) -> Des
     return description
 
 
-def _decoded(found: Iterator[_Item]) -> Iterator[_Item]:
+def _decoded(found: Iterator[Item]) -> Iterator[Item]:
     """Yield what a format yields."""
     try:
         yield from found
@@ -367,7 +392,6 @@ def _row(image: ContainedImage, container: str, number: int, copies: "_Copies") 
     is_copy = content is not None and image.offset is None
     return Row(
         name=bytes_of(name or numbered(container, number, suffix)),
-        number=number,
         suffix=suffix,
         labels=image.labels,
         split=image.split,

@@ -108,27 +108,35 @@ def layout(place: Place, options: SourceOptions) -> str:
 def unread(place: Place, options: SourceOptions, most: int) -> list[Any]:
     """Return what must be read before `boundaries`, as JSON, in at most about `most` parts of many megabytes.
 
-    Several tasks can call `read` for one part each. If none does, `boundaries` reads all of it.
+    Several tasks can call `read` for one part each. If none does, `boundaries` reads all of it. If there are many large
+    containers, the first parts are those whose pieces must be found. Call `unread` again when they were read.
     """
-    from pipeline.sources.container_index import unread_pieces
+    from pipeline.sources.container_index import undivided_groups, unread_pieces
 
-    groups = unread_pieces(*_containers(place), options, most)
-    return [[(piece.container.key, piece.first, piece.end) for piece in group] for group in groups]
+    containers, others = _containers(place)
+    if len(groups := undivided_groups(containers, others, options, most)) > 1:
+        return [{"divide": [each.key for each in group]} for group in groups]
+    pieces = unread_pieces(containers, others, options, most)
+    return [{"read": [(piece.container.key, piece.first, piece.end) for piece in group]} for group in pieces]
 
 
 def read(place: Place, options: SourceOptions, part: Any) -> int:
     """Read a part that `unread` returned, and return the number of its pieces. Raises SourceError if it is damaged."""
-    from pipeline.sources.container_rows import Container, Piece, described, files_of
+    from pipeline.sources.container_rows import Container, Piece, described, files_of, pieces_of
 
     is_file = place.is_file()
-    pieces = []
-    for key, first, end in part:
+
+    def container(key: str) -> Container:
         file = place if is_file else place / key
         form = format_of(file.name)
         if form is None:
             raise SourceError(f"{file} is {NO_CONTAINER}: run again")
         status = measure(file)  # Refuses what the administrator does not allow.
-        pieces.append(Piece(Container(key, file, status.size, status.generation, form), first, end))
+        return Container(key, file, status.size, status.generation, form)
+
+    if "divide" in part:
+        return len(list(pieces_of([container(key) for key in part["divide"]], options)))
+    pieces = [Piece.of(container(key), first, end) for key, first, end in part["read"]]
     for piece, files in zip(pieces, files_of(pieces, options), strict=True):
         described(piece, files, options)
     return len(pieces)

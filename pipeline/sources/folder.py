@@ -35,8 +35,8 @@ Some hold thumbnails or deleted files, which are images. Every ext4 disk has los
 """
 _MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\0", b"MM\0*")
 """First bytes of images, to detect files without suffix. WebP, AVIF and HEIC have such bytes after their length."""
-_MAGIC_BYTES = 12
-"""This many bytes of a file without suffix are read, which is enough for all of the signatures."""
+IMAGE_MAGIC_BYTES = 12
+"""This many bytes of a file without suffix are read, which is enough for `begins_as_image`."""
 MARKER = "the marker of a folder, as web consoles create it"
 LEADS_OUTSIDE = f"link to outside of what {SOURCES} allows"
 
@@ -314,7 +314,7 @@ def _unlisted(error: OSError, place: object) -> TenfoldError:
 
 
 def _is_image_file(path: str) -> bool:
-    return begins_as_image(retried(partial(storage.read_range, Path(path), 0, _MAGIC_BYTES), path))
+    return begins_as_image(retried(partial(storage.read_range, Path(path), 0, IMAGE_MAGIC_BYTES), path))
 
 
 def begins_as_image(content: bytes) -> bool:

@@ -24,6 +24,7 @@ from pipeline.config.dataset_name import LIST_SUFFIXES
 from pipeline.errors import SourceError
 from pipeline.sources import MISSING, Box, Found, Listed, Measured, Skipped, SourceOptions, measure
 from pipeline.sources.cells import NAMES, choose_column, labels_of, text_of
+from pipeline.sources.kept_files import note_use
 from pipeline.sources.key_range import EVERYTHING, KeyRange
 from pipeline.sources.split_names import split_of_word
 from pipeline.storage import SCHEME, BucketPath, Place, is_bucket, place_of
@@ -115,6 +116,7 @@ def _opened(place: Place, options: SourceOptions) -> "Iterator[SortedRows]":
         if not kept.is_file():
             retried(lambda: write_sorted(kept, _read(place, measured, options)), place)
             storage.sync_folder(kept.parent)
+        note_use([kept])
         with storage.local_copy(kept) as file:
             yield SortedRows(file)
 

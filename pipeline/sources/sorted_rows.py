@@ -1,7 +1,7 @@
 """Rows of Arrow in a file, in the order of the bytes of their keys. Each range of keys reads its own rows.
 
 The rows are sorted in runs. A step of the merge takes the rows between two keys out of all runs. It holds one part of
-each run: a 256th of the rows at most. Rows with equal keys are held together.
+each run: a 128th of the rows at most. Rows with equal keys are held together.
 """
 
 from bisect import bisect_left
@@ -16,10 +16,11 @@ from pipeline import storage
 from pipeline.errors import FileSystemError
 from pipeline.sources.key_range import KeyRange, bytes_of
 from pipeline.storage import Place
+from pipeline.system.arrow import little_memory
 
-RUN_ROWS = 65_536
-"""About this many rows are sorted at once. They take about ten megabytes."""
-PART_ROWS = 256
+RUN_ROWS = 16_384
+"""About this many rows are sorted at once. They take a few megabytes, and a few times as much while they are sorted."""
+PART_ROWS = 128
 """A step of the merge reads parts of runs of this many rows."""
 Rename = Callable[[pa.Table], pa.Table]
 """Returns the same table, or one with other keys."""
@@ -70,7 +71,11 @@ def write_sorted(place: Place, tables: Iterable[pa.Table], renamed: Rename | Non
         tables: The rows.
         renamed: Gets the rows in order, and all rows with equal keys at once. Rows with other keys are sorted again.
     """
-    with storage.temporary_for(place.with_suffix(".runs")) as runs, storage.temporary_for(place) as merged:
+    with (
+        little_memory(),
+        storage.temporary_for(place.with_suffix(".runs")) as runs,
+        storage.temporary_for(place) as merged,
+    ):
         _write(runs, _runs(tables), PART_ROWS)
         are_renamed = False
 
@@ -97,7 +102,9 @@ def _tables(file: Path) -> Iterator[pa.Table]:
 
 def _write(file: Path, tables: Iterator[pa.Table], max_rows: int | None = None) -> None:
     """Write each table as a batch, or as batches of at most `max_rows`."""
-    first = next(tables, pa.table({"key": pa.array([], pa.large_binary())}))
+    first = next(tables, None)
+    if first is None:
+        first = pa.schema({"key": pa.large_binary()}).empty_table()
     with pa.OSFile(str(file), "wb") as stream, pa.ipc.new_file(stream, first.schema) as writer:
         for table in chain([first], tables):
             writer.write_table(table, max_rows)

@@ -33,6 +33,19 @@ def one_thread() -> Iterator[None]:
                 arrow.set_io_thread_count(before[1])
 
 
+@contextmanager
+def little_memory() -> Iterator[None]:
+    """Let Arrow return memory to the system when it is freed. Its usual allocator keeps up to 100 MB for later."""
+    import pyarrow as pa
+
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(before)
+
+
 class _WithoutPandas(MetaPathFinder):
     """Finds no pandas."""
 

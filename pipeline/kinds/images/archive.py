@@ -3,13 +3,15 @@
 import json
 import posixpath
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 from pipeline.sources import Skipped, SourceOptions
 from pipeline.sources.cells import NAMES, labels_of
-from pipeline.sources.container_formats import ContainedImage, in_one_spelling, require_no_vector
-from pipeline.sources.folder import NOT_BY_NAME, begins_as_image, why_no_image
+from pipeline.sources.container_formats import Bound, ContainedImage, in_one_spelling, require_no_vector
+from pipeline.sources.folder import IMAGE_MAGIC_BYTES, NOT_BY_NAME, begins_as_image, why_no_image
 from pipeline.sources.suffixes import suffix_of
 
 _SUFFIXES = (".cls", ".json", ".txt")
@@ -26,16 +28,25 @@ _OTHER_IMAGE = "additional image of a sample, such as a mask"
 
 
 class ArchivedFile(NamedTuple):
-    """A file in an archive. `read` is called before the next file is asked for.
-
-    If `reason` is not empty, the file cannot be read.
-    """
+    """A file in an archive. If `reason` is not empty, the file cannot be read."""
 
     name: str
     size: int
     offset: int | None
-    read: Callable[[], bytes]
+    read: Callable[[int], bytes]
+    """Returns a number of its first bytes. It is called before the next file is asked for."""
     reason: str = ""
+    start: int = 0
+    """The `position` of its `Start`."""
+
+
+class Start(NamedTuple):
+    """Where a file in an archive begins."""
+
+    position: int
+    """The `offset` of a `Bound` at this file."""
+    offset: int
+    """The offset of its first byte in the archive, or of its header."""
 
 
 class _Member(NamedTuple):
@@ -51,24 +62,74 @@ class _Member(NamedTuple):
         return bool(self.reason) and self.content is not None
 
 
-def images_of_archive(files: Iterable[ArchivedFile], options: SourceOptions) -> Iterator[ContainedImage | Skipped]:
+def images_of_archive(
+    files: Iterable[ArchivedFile], options: SourceOptions, is_whole: bool = True
+) -> Iterator[ContainedImage | Skipped]:
     """Yield the images of an archive with their labels, if these are in files of the same name beside them.
 
-    Such files must follow each other, as WebDataset demands it. Raises ValueError if they hold something else.
+    Such files must follow each other, as WebDataset demands it. Raises ValueError if they hold something else. If the
+    archive is divided, `bounds_of_archive` has seen enough files to decide it for all pieces.
     """
     texts = _Texts()
     for sample in _samples(_member(file, options) for file in files):
         yield from _images_of_sample(sample, options.label_column, texts)
+    if is_whole:
+        texts.require_labels()
+
+
+def bounds_of_archive(
+    starts: Iterable[Start], files_from: Callable[[int], Iterator[ArchivedFile]], options: SourceOptions, max_bytes: int
+) -> Iterator[Bound]:
+    """Yield bounds between samples that divide an archive into pieces of about `max_bytes`.
+
+    Raises ValueError if the files beside the first images hold something else than labels.
+
+    Args:
+        starts: Where the files of the archive are, in order.
+        files_from: Returns the files from a `Start` on. Only their names are used, apart from the first ones.
+        options: The options of the source.
+        max_bytes: The size of a piece.
+    """
+    _require_labels(files_from(0), options)
+    begin, next_bound = 0, -1
+    for position, offset in starts:
+        if position == next_bound:
+            yield Bound(offset=position)
+            begin = offset
+        elif position > next_bound and offset - begin >= max_bytes:
+            # The files of one sample may be in any order, so the sample of this file may have begun before it.
+            next_bound = _next_sample(files_from(position))
+            if next_bound < 0:
+                return
+
+
+def _require_labels(files: Iterable[ArchivedFile], options: SourceOptions) -> None:
+    texts = _Texts()
+    members = (_member(file, options, reads_images=False) for file in files)
+    for sample in islice(_samples(members), texts.SAMPLES):
+        deque(_images_of_sample(sample, options.label_column, texts), maxlen=0)
     texts.require_labels()
 
 
-def _member(file: ArchivedFile, options: SourceOptions) -> _Member:
+def _next_sample(files: Iterable[ArchivedFile]) -> int:
+    """Return where the first sample begins after that of the first file; -1 if there is none."""
+    named = ((_sample_of(in_one_spelling(file.name)), file.start) for file in files)
+    first, _ = next(named, ("", 0))
+    return next((start for name, start in named if name != first), -1)
+
+
+def _member(file: ArchivedFile, options: SourceOptions, reads_images: bool = True) -> _Member:
     name = in_one_spelling(file.name)
-    reason = file.reason or why_no_image(name)
-    may_be_label = reason == NOT_BY_NAME and suffix_of(name) in _SUFFIXES
+    reason, suffix = file.reason or why_no_image(name), suffix_of(name)
+    may_be_label = reason == NOT_BY_NAME and suffix in _SUFFIXES
     limit = _MAX_LABEL_BYTES if may_be_label else -1 if reason else options.max_file_bytes
-    content = file.read() if file.size <= limit else None
-    if not reason and not suffix_of(name) and content is not None and not begins_as_image(content):
+    is_read = may_be_label or reads_images or not suffix
+    content = (
+        file.read(file.size if may_be_label or reads_images else IMAGE_MAGIC_BYTES)
+        if is_read and file.size <= limit
+        else None
+    )
+    if not reason and not suffix and content is not None and not begins_as_image(content):
         return _Member(name, None, NOT_BY_NAME, file)
     return _Member(name, content, reason, file)
 
@@ -104,6 +165,7 @@ def _stem(name: str) -> str:
 
 
 def _images_of_sample(sample: list[_Member], label_column: str, texts: "_Texts") -> Iterator[ContainedImage | Skipped]:
+    texts.samples += 1
     if len(sample) == 1 and not sample[0].reason:
         [only] = sample
         yield ContainedImage(only.name, only.content, only.file.offset, size=only.file.size)
@@ -160,8 +222,8 @@ def _cell(content: bytes, suffix: str, label_column: str) -> Any:
 class _Texts:
     """Finds out that the .txt files beside the images are captions or boxes. As labels, each would be a class."""
 
-    _COUNTED = 10_000
-    """The first files decide."""
+    SAMPLES = 10_000
+    """The files of the first samples decide."""
     _FEW = 20
     """The texts of fewer images may all be different classes, even if their names have several words."""
     _WORDS_IF_FEW = 4
@@ -169,6 +231,8 @@ class _Texts:
     """The names of classes have at most this many words, on average. There may be as many classes as images."""
 
     def __init__(self) -> None:
+        self.samples = 0
+        """The number of samples so far."""
         self._count = self._words = 0
         self._different: set[int] = set()
 
@@ -182,7 +246,7 @@ class _Texts:
             )
         if len(text) > _MAX_LABEL:
             raise ValueError(f"{name} has {len(text)} characters: {self._no_labels()}")
-        if self._count < self._COUNTED:
+        if self.samples <= self.SAMPLES:
             self._count += 1
             self._words += len(text.split())
             self._different.add(hash(text))

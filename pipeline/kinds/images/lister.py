@@ -40,9 +40,10 @@ class ImageLister(Lister):
         self, folder: Place, max_ranges: int, examine_each: ExamineEach | None = None, starts_quickly: bool = False
     ) -> list[Any]:
         place, source = self._options.place, self._options.source
-        # Without this, the next lines read all containers in this process.
-        if examine_each and len(parts := unread_parts(place, source, max_ranges)) > 1:
-            deque(examine_each(parts), maxlen=0)
+        # Without this, the next lines read all containers in this process. Some must be divided before they are read.
+        for _ in range(2):
+            if examine_each and len(parts := unread_parts(place, source, max_ranges)) > 1:
+                deque(examine_each(parts), maxlen=0)
         usual = MIN_IMAGES_OF_PROCESS if starts_quickly else MIN_IMAGES
         min_images = whole_number("TENFOLD_RANGE_IMAGES", usual)
         if starts_quickly:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable
@@ -171,6 +172,24 @@ def test_a_build_whose_tasks_are_killed_gives_the_same_dataset(
     assert not list((tmp_path / "w" / "raw").rglob("*.tmp"))
 
 
+@pytest.mark.parametrize("form", ["zip", "tar, with .cls", "tfrecord"])
+def test_a_build_that_was_killed_in_a_piece_of_a_container_continues(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    expected = built(folder(tmp_path / "folder", photographs(160)), tmp_path / "expected")
+    (tmp_path / "source").mkdir()
+    source = FORMS[form](tmp_path / "source", photographs(160))
+    monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1")
+    assert run_and_kill_in("pipeline.sources.container_rows._row", 110, source, tmp_path / "w") == -signal.SIGKILL
+    known = {path: path.stat().st_ino for path in (tmp_path / "w" / "raw" / "containers").glob("*.json")}
+    assert len(known) >= 2
+    result = built(source, tmp_path / "w")
+    assert result["version"] == expected["version"]
+    assert content_of(result) == content_of(expected)
+    assert {path: path.stat().st_ino for path in known} == known  # They are not read again.
+    assert len(list((tmp_path / "w" / "raw" / "containers").glob("*.arrow"))) > 4
+
+
 def run_and_kill_in(function: str, calls: int, source: Path, workspace: Path) -> int:
     """Build in a process of its own, and kill it in a call of a function. Returns the exit status."""
     # The engine calls each task in this process: it would start a worker again that is killed.
@@ -221,15 +240,36 @@ def test_the_copies_of_an_earlier_state_are_removed_after_a_day(is_in_bucket: bo
     second = build_with(drawn(count=4)) - others - first
     assert first < build_with(drawn(count=4))  # A run of the last day may need them.
     for path in copies.iterdir():
-        os.utime(path, (0, 0))
+        os.utime(path, (time.time() - 2 * 86_400,) * 2)
     third = build_with(drawn(count=5))
     assert third > others
     assert not third & (first | second)
     fourth = build_with(drawn(count=6))
     assert fourth > third  # Those of the third state are new.
     for path in copies.iterdir():
-        os.utime(path, (0, 0))
+        os.utime(path, (time.time() - 2 * 86_400,) * 2)
     assert build_again(tmp_path / "a.zip") == fourth - (third - others)  # Even if the index is known.
+
+
+def test_what_no_listing_used_for_a_week_is_removed(tmp_path: Path):
+    kept = tmp_path / "w" / "raw" / "containers"
+
+    def files_after(source: Path, days: int = 0) -> set[Path]:
+        """Build after some days without a listing."""
+        for path in kept.iterdir() if days else ():
+            os.utime(path, (time.time() - days * 86_400,) * 2)
+        built(source, tmp_path / "w")
+        return set(kept.iterdir())
+
+    archive = place("zip, compressed", tmp_path / "source")
+    of_list = folder(tmp_path / "folder", drawn()) / "list.csv"
+    of_list.write_text("\n".join(["path,label", *(f"{key},{key[:4]}" for key in drawn())]))
+    of_archive = files_after(archive)
+    assert {path.suffix for path in of_archive} == {".arrow", ".json", ".images"}
+    everything = files_after(place("tar.gz", tmp_path / "other")) | files_after(of_list)
+    assert files_after(archive, days=6) == everything
+    assert files_after(archive, days=8) == of_archive
+    assert len(files_after(of_list, days=8)) == 1
 
 
 def changed_before_writing(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:

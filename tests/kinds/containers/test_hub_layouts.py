@@ -317,7 +317,7 @@ SENTENCES: dict[str, tuple[Layout, str]] = {
             {"image": PICTURES, "objects": objects([SIZES[0], CORNERS[1], []]), "width": [9] * 3},
             {"objects": OF_OBJECTS},
         ),
-        r"'objects\.bbox' are neither two corners \(\[30.* in row 1\) nor x, y, width and height \(.* in row 1\)",
+        r"'objects\.bbox' are neither two corners \(\[30.* in row 1 of valid.*\) nor x, y, width and height \(.* row 1",
     ),
     "boxes without labels": (
         Layout({"image": PICTURES, "objects": objects(SIZES, [[1], [2], []])}, {"objects": OF_OBJECTS}),
@@ -332,6 +332,54 @@ def test_one_sentence_names_what_to_set(name: str, tmp_path: Path, tmp_path_fact
     source = write(tmp_path, layout.columns, layout.features)
     with pytest.raises(SourceError, match=message):
         Found(source, str(tmp_path_factory.mktemp("copies")), kind="auto", **layout.settings)
+
+
+EITHER = [[[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]], [[1.0, 1.0, 2.0, 2.0]], []]
+"""Two corners, or x, y, width and height."""
+NEGATIVE = [[[30.0, 40.0, 30.0, 50.0]], [[-1.0, 2.0, -0.5, 9.0]], []]
+"""Two corners, because no width is negative."""
+
+
+@pytest.fixture
+def copies(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("copies"))
+
+
+def write_boxes(folder: Path, *files: list[Any]) -> Path:
+    (folder / "data").mkdir()
+    kind = pa.struct({"bbox": pa.list_(pa.list_(pa.float64())), "category": pa.list_(pa.string())})
+    for number, boxes in enumerate(files):
+        of_images = objects(boxes, [["x"] * len(each) for each in boxes])
+        columns = {"image": PICTURES, "objects": pa.array(of_images, kind)}
+        parquet.write_table(pa.table(columns), folder / "data" / f"{number}.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    ("telling", "of_either"),
+    [
+        (SIZES, (Box(1, 2, 4, 6, "x"), Box(5, 6, 12, 14, "x"))),
+        (NEGATIVE, (Box(1, 2, 3, 4, "x"), Box(5, 6, 7, 8, "x"))),
+    ],
+)
+def test_one_file_tells_the_form_of_the_boxes_of_all(
+    telling: list[Any], of_either: tuple[Box, ...], first: bool, tmp_path: Path, copies: str
+):
+    files = [telling, EITHER] if first else [EITHER, [[], [], []], telling]  # A file without boxes tells nothing.
+    found = Found(write_boxes(tmp_path, *files), copies, label_column="objects.category")
+    either = f"data/{files.index(EITHER)}.parquet/00000000"
+    assert next(each.boxes for key, each in found.images.items() if key.startswith(either)) == of_either
+
+
+def test_files_whose_boxes_have_different_forms_are_refused(tmp_path: Path, copies: str):
+    source = write_boxes(tmp_path, SIZES, EITHER, NEGATIVE)
+    message = (
+        r"2\.parquet does not fit the other files: the boxes in 'objects\.bbox' are neither two corners "
+        r"\(\[30.* in row 1 of 0\.parquet\) nor x, y, width and height \(\[-1.* in row 2 of 2\.parquet\)"
+    )
+    with pytest.raises(SourceError, match=message):
+        Found(source, copies, label_column="objects.category")
 
 
 @pytest.mark.parametrize("count", [0, 2, 20])

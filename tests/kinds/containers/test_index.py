@@ -1,6 +1,14 @@
 """The index of containers: sorted in small runs, read in pieces, and read by several processes."""
 
-from collections.abc import Iterator
+import gzip
+import io
+import random
+import subprocess
+import sys
+import tarfile
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +19,12 @@ from pyarrow import parquet
 from pipeline.config.settings import settings_from
 from pipeline.engines import local
 from pipeline.engines.task import Outcome, Task
-from pipeline.kinds.images.containers import parquet as parquet_format
+from pipeline.errors import SourceError
+from pipeline.records.example import encode
+from pipeline.records.tfrecord import frame
 from pipeline.sources import Listed, SourceOptions, sorted_rows
-from pipeline.sources.container_rows import Container, pieces_of
+from pipeline.sources.container_formats import Bound, format_of
+from pipeline.sources.container_rows import Container, Piece, pieces_of
 from pipeline.sources.detection import images_of, key_ranges
 from pipeline.stages.extract import extract
 from tests.conftest import jpeg
@@ -99,25 +110,194 @@ def test_pieces_of_a_parquet_file_give_the_rows_of_the_whole_file(tmp_path: Path
     expected = write_large_parquet(tmp_path / "a.parquet", rows=100, row_group=7)
     whole = listed(tmp_path / "a.parquet", tmp_path / "whole")
     monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1")
-    status = (tmp_path / "a.parquet").stat()
-    container = Container("a.parquet", tmp_path / "a.parquet", status.st_size, 1, parquet_format)
-    pieces = list(pieces_of([container]))
+    pieces = pieces_in(tmp_path / "a.parquet", tmp_path / "pieces")
     assert len(pieces) > 3
     assert [piece.end for piece in pieces[:-1]] == [piece.first for piece in pieces[1:]]
     in_pieces = listed(tmp_path / "a.parquet", tmp_path / "pieces")
     assert [each[:-1] for each in in_pieces] == [each[:-1] for each in whole]
+    assert contents_of(in_pieces, tmp_path) == expected
+
+
+def pieces_in(file: Path, copies: Path) -> list[Piece]:
+    form = format_of(file.name)
+    assert form
+    copies.mkdir(exist_ok=True)
+    container = Container(file.name, file, file.stat().st_size, 1, form)
+    return list(pieces_of([container], SourceOptions(copies=str(copies))))
+
+
+def contents_of(items: list[Any], root: Path) -> dict[str, bytes]:
     contents = {}
-    for each in in_pieces:
+    for each in items:
         if isinstance(each, Listed):
             assert each.extent
-            contents[each.key] = Path(each.extent.file).read_bytes()[each.extent.offset :][: each.size]
-    assert contents == expected
+            contents[each.key] = (root / each.extent.file).read_bytes()[each.extent.offset :][: each.size]
+    return contents
+
+
+def large_jpeg(number: int) -> bytes:
+    return jpeg(number) + random.Random(number).randbytes(60_000)
+
+
+def odd_files(count: int = 100) -> list[tuple[str, bytes]]:
+    """Return files of an archive in class folders, and among them what moves the numbers of the images."""
+    files: list[tuple[str, bytes]] = []
+    for number in range(count):
+        folder = ("cats", "a folder with a long name and an ö" * 4)[number % 2]
+        # Names are repeated in other pieces.
+        files.append((f"{folder}/{number % 70}.jpg", large_jpeg(number)))
+        if number % 7 == 0:
+            files += [(f"notes/{number}.md", b"# skipped"), (f"alone/{number}.txt", b"skipped, too"), ("notes/", b"")]
+        if number % 11 == 0:  # Whether the text belongs to an image is known by its first bytes.
+            files += [(f"odd/{number}", (b"no image", jpeg(number))[number % 2]), (f"odd/{number}.txt", b"cats")]
+    return files
+
+
+def samples(count: int = 80) -> list[tuple[str, bytes]]:
+    """Return images with the files of their labels before or after them, as WebDataset has them."""
+    files: list[tuple[str, bytes]] = []
+    for number in range(count):
+        label, image = b"a class with a long name %d" % (number % 20), large_jpeg(number)
+        of_sample = [(f"{number:04d}.txt", label), (f"{number:04d}.jpg", image), (f"{number:04d}.seg.png", b"mask")]
+        files += of_sample[:: 1 if number % 2 else -1]
+    return files
+
+
+def of_one_name(files: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    """Return files whose names are the same before the first point."""
+    return [(f"cats/i.{number:04d}{Path(name).suffix}", content) for number, (name, content) in enumerate(files)]
+
+
+def write_zip_of(path: Path, files: list[tuple[str, bytes]], compression: int = zipfile.ZIP_STORED) -> None:
+    with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in files:
+            archive.writestr(name, content)
+
+
+def write_zip_after_a_program(path: Path, files: list[tuple[str, bytes]]) -> None:
+    path.write_bytes(b"#!/bin/sh" + bytes(5000))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = b"a comment"
+        for name, content in dict(files).items():
+            archive.writestr(name, content)
+
+
+def write_tar_of(path: Path, files: list[tuple[str, bytes]], **options: Any) -> None:
+    with tarfile.open(path, "w", **options) as archive:
+        for name, content in files:
+            info = tarfile.TarInfo(name)
+            info.type, info.size = (tarfile.DIRTYPE, 0) if name.endswith("/") else (tarfile.REGTYPE, len(content))
+            archive.addfile(info, io.BytesIO(content))
+
+
+def write_tfrecord(path: Path, files: list[tuple[str, bytes]]) -> None:
+    """Write some records without an image, without a name, and with a name that another record has."""
+    with path.open("wb") as file:
+        for number, (name, content) in enumerate(files):
+            features: dict[str, Any] = {"image/class/text": name.partition("/")[0].encode(), "image/encoded": content}
+            features |= {"image/filename": name.encode()} if number % 5 else {}
+            file.write(frame(encode({"x": 1} if number % 9 == 4 else features)))
+
+
+DIVIDED: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "zip": ("a.zip", lambda path: write_zip_of(path, odd_files())),
+    "zip, compressed": ("a.zip", lambda path: write_zip_of(path, odd_files(), zipfile.ZIP_DEFLATED)),
+    "zip, samples": ("a.zip", lambda path: write_zip_of(path, samples())),
+    "zip after a program": ("a.zip", lambda path: write_zip_after_a_program(path, odd_files())),
+    "tar": ("a.tar", lambda path: write_tar_of(path, odd_files())),
+    "tar of GNU": ("a.tar", lambda path: write_tar_of(path, odd_files(), format=tarfile.GNU_FORMAT)),
+    "tar, samples": ("a.tar", lambda path: write_tar_of(path, samples())),
+    "tfrecord": ("a.tfrecord", lambda path: write_tfrecord(path, odd_files())),
+}
+
+
+@pytest.mark.parametrize("name", DIVIDED)
+def test_the_pieces_of_a_container_give_what_the_whole_one_gives(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "source").mkdir()
+    file, write = DIVIDED[name]
+    path = tmp_path / "source" / file
+    write(path)
+    whole = listed(path, tmp_path / "whole")
+    monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1")
+    pieces = pieces_in(path, tmp_path / "pieces")
+    assert len(pieces) > 3
+    assert [piece.end for piece in pieces[:-1]] == [piece.first for piece in pieces[1:]]
+    in_pieces = listed(path, tmp_path / "pieces")
+    assert len(list((tmp_path / "pieces").glob("*.arrow"))) == len(pieces) + 1
+    assert [each[:-1] for each in in_pieces] == [each[:-1] for each in whole]
+    assert contents_of(in_pieces, path.parent) == contents_of(whole, path.parent)
+
+
+def write_tar_with_a_global_header(path: Path) -> None:
+    write_tar_of(path, odd_files(), pax_headers={"comment": "of all files"})
+
+
+def write_zip_in_another_order(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in dict(odd_files()).items():
+            archive.writestr(name, content)
+        archive.filelist.reverse()
+
+
+UNDIVIDED: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "tar.gz": ("a.tar.gz", lambda path: path.write_bytes(write_to_bytes(path, "tar"))),
+    "tar with a header for all files": ("a.tar", write_tar_with_a_global_header),
+    "tar with one long sample": ("a.tar", lambda path: write_tar_of(path, of_one_name(samples()))),
+    "zip with another order": ("a.zip", write_zip_in_another_order),
+    "tfrecord.gz": ("a.tfrecord.gz", lambda path: path.write_bytes(write_to_bytes(path, "tfrecord"))),
+}
+
+
+def write_to_bytes(path: Path, form: str) -> bytes:
+    plain = path.with_name("plain")
+    DIVIDED[form][1](plain)
+    content = plain.read_bytes()
+    plain.unlink()
+    return gzip.compress(content, 0)
+
+
+@pytest.mark.parametrize("name", UNDIVIDED)
+def test_other_containers_are_one_piece(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1")
+    (tmp_path / "source").mkdir()
+    file, write = UNDIVIDED[name]
+    write(tmp_path / "source" / file)
+    assert (tmp_path / "source" / file).stat().st_size > 4 * MEGABYTE
+    assert len(pieces_in(tmp_path / "source" / file, tmp_path / "copies")) == 1
+    assert listed(tmp_path / "source" / file, tmp_path / "copies")
+
+
+@pytest.mark.parametrize("suffix", ["tar", "zip"])
+def test_captions_in_a_divided_archive_are_refused(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Each piece alone has too few images to tell."""
+    monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1")
+    files = [(n, c if n.endswith("jpg") else b"cat on %s" % n.encode()) for n, c in samples() if not n.endswith("png")]
+    {"tar": write_tar_of, "zip": write_zip_of}[suffix](tmp_path / f"a.{suffix}", files)
+    with pytest.raises(SourceError, match=r"80 of 80 \.txt files beside its images differ: they look like captions"):
+        listed(tmp_path / f"a.{suffix}", tmp_path / "copies")
 
 
 def test_a_container_that_is_smaller_than_two_pieces_is_not_divided(tmp_path: Path):
     write_hub(tmp_path / "a.parquet", drawn(), ["cats", "dogs", "eels"])
-    container = Container("a.parquet", tmp_path / "a.parquet", MEGABYTE, 1, parquet_format)
-    assert [(piece.first, piece.end) for piece in pieces_of([container])] == [(0, None)]
+    assert [(piece.first, piece.end) for piece in pieces_in(tmp_path / "a.parquet", tmp_path)] == [(Bound(), None)]
+
+
+def test_the_processes_of_the_engine_divide_and_read_large_containers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1")
+    monkeypatch.setattr("pipeline.sources.container_index.DIVIDED_BYTES", MEGABYTE)
+    (tmp_path / "source").mkdir()
+    for number in range(2):
+        write_tar_of(tmp_path / "source" / f"{number}.tar", samples(60))
+    calls = counted_calls(monkeypatch)
+    # Only in this process: the others import them.
+    monkeypatch.setattr("pipeline.sources.container_rows.divide", None)
+    monkeypatch.setattr("pipeline.sources.container_rows._read", None)
+    settings = {"source_uri": str(tmp_path / "source"), "workspace": str(tmp_path / "w"), "dataset_name": "x"}
+    extract(settings_from(settings))
+    assert calls[:2] == [f"examine_range_file {number:04d}.json" for number in (1, 2)]
+    assert len(calls) >= 6
 
 
 def test_the_processes_of_the_engine_read_many_containers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -129,6 +309,17 @@ def test_the_processes_of_the_engine_read_many_containers(tmp_path: Path, monkey
         names = [f"{label}/{file}-{number}.jpg" for number in range(10) for label in "ab"]
         content = {name: jpeg(number) + bytes(60_000) for number, name in enumerate(names)}
         write_tar(source / f"{file}.tar", content)
+    calls = counted_calls(monkeypatch)
+    monkeypatch.setattr("pipeline.sources.container_rows._read", None)  # Only in this process: the others import it.
+    settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w"), "dataset_name": "x"})
+    extract(settings)
+    assert calls == [f"examine_range_file {number:04d}.json" for number in range(1, 5)]
+    extract(settings)  # Nothing is left to read.
+    assert len(calls) == 4
+
+
+def counted_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the calls of the engine of this machine, while they are made."""
     calls: list[str] = []
     real = local.Workers.outcomes
 
@@ -137,9 +328,23 @@ def test_the_processes_of_the_engine_read_many_containers(tmp_path: Path, monkey
         return real(workers, task, places)
 
     monkeypatch.setattr(local.Workers, "outcomes", counted)
-    monkeypatch.setattr("pipeline.sources.container_rows._read", None)  # Only in this process: the others import it.
-    settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w"), "dataset_name": "x"})
-    extract(settings)
-    assert calls == [f"examine_range_file {number:04d}.json" for number in range(1, 5)]
-    extract(settings)  # Nothing is left to read.
-    assert len(calls) == 4
+    return calls
+
+
+def test_the_index_of_a_source_needs_no_pandas(tmp_path: Path):
+    """Arrow would import it by itself, which takes 25 MB in the process that sorts the index."""
+    (tmp_path / "source").mkdir()
+    many_tars(tmp_path / "source" / "a", [f"{name}/{number}.jpg" for name in "ab" for number in range(9)], files=2)
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from tests.kinds.containers.test_index import listed\n"
+        "assert len(listed(Path(sys.argv[1]), Path(sys.argv[2]))) == 18\n"
+        "assert 'pandas' not in sys.modules\n"
+    )
+    place, copies = tmp_path / "source" / "a", tmp_path / "copies"
+    listed(place, copies)  # The pieces are read by other processes, which cannot import pandas.
+    for path in copies.iterdir():
+        if "-" not in path.name:
+            path.unlink()
+    subprocess.run([sys.executable, "-c", code, place, copies], check=True)

@@ -47,11 +47,14 @@ A format of your own is a file in this folder with two constants, two functions,
 The file is read once. `pipeline/sources/container_rows.py` then knows the key, the checksum and the place of each
 image, so a format decides neither the order nor the keys.
 
-If a format can begin to read at any row, it may have a third function. Then several tasks read a large file. Its
-`images` must yield exactly one item for each row:
+If a format can begin to read at some rows, it may have a third function. Then several tasks read a large file. A row is
+what `images` yields one `ContainedImage` or `Skipped` for:
 
-- `bounds(file, max_bytes)` returns ascending numbers of rows, which divide an open local file into pieces of about
-  `max_bytes`. `images` then yields the rows from `file.first` up to `file.end`: see `parquet.py`.
+- `bounds(file, options, max_bytes)` returns ascending `Bound`s, which divide an open local file into pieces of about
+  `max_bytes`. `images` then yields the rows from `file.first` up to `file.end`: see `tfrecord.py`.
+
+If a file does not tell whether its boxes are two corners, or a corner and the size, `images` yields `BoxForms` last.
+The boxes of all files of the source then decide it: see `parquet.py`.
 
 A format is imported even if no source needs it, so it imports large libraries in its functions. The example above
 breaks this rule for brevity.

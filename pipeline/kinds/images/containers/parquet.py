@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.kinds.images.hub_boxes import BoxesOfImage, are_corners, boxes_of
 from pipeline.kinds.images.hub_columns import IMAGES, HubColumns, is_bytes, is_image_struct, is_text, value
 from pipeline.sources import Box, Classes, Skipped, SourceOptions
+from pipeline.sources.box_forms import BoxesOfImage, BoxForms, boxes_of
 from pipeline.sources.cells import NAMES as COLUMNS
 from pipeline.sources.cells import labels_of, text_of
-from pipeline.sources.container_formats import ContainedImage, ContainerFile, require_no_vector
+from pipeline.sources.container_formats import Bound, ContainedImage, ContainerFile, Item, require_no_vector
 from pipeline.sources.folder import begins_as_image
 from pipeline.sources.split_names import split_of_word
 
@@ -25,7 +25,6 @@ _PROBED_ROWS = 8
 """This many rows decide whether a column has images: it has, if one of them begins as an image does."""
 _BUFFER = 1 << 20
 """Arrow reads this many bytes of a column at once. Otherwise, it would hold a whole row group."""
-_BOX_ROWS = 1024
 
 
 class _Columns(NamedTuple):
@@ -38,14 +37,14 @@ class _Columns(NamedTuple):
     group: str
     classes: Sequence[str] | None
     """The labels in the order of their ids, if the file names them."""
-    has_corners: bool
-    """Whether a box is two corners."""
+    sizes: Sequence[str]
+    """The columns of width and height of the images, which tell the form of the boxes."""
 
     @property
     def names(self) -> list[str]:
         """The columns that are read. Of a struct with an image, its other fields are left out."""
         parts = [f"{self.image}.{part}" for part in ("bytes", "path")] if self.is_struct else [self.image]
-        return [*parts, *filter(None, (self.path, self.label, self.boxes, self.split, self.group))]
+        return [*parts, *filter(None, (self.path, self.label, self.boxes, self.split, self.group)), *self.sizes]
 
 
 def holds_images(file: IO[bytes]) -> bool:
@@ -74,7 +73,7 @@ def _opened(file: Any) -> "ParquetFile":
     return parquet.ParquetFile(file, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER)
 
 
-def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage | Skipped | Classes]:
+def images(file: ContainerFile, options: SourceOptions) -> Iterator[Item]:
     """Yield the images in the order of the rows. Only a part of a row group is in memory."""
     with _opened(file.path) as content:
         if not content.metadata.num_rows:  # An empty shard of a large data set.
@@ -85,28 +84,36 @@ def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedIma
             yield Classes(tuple(columns.classes), {})
         names = list(dict.fromkeys(map(known.to_read, columns.names)))
         starts = _starts(content.metadata)
-        groups = [number for number, start in enumerate(starts) if file.first <= start < (file.end or start + 1)]
+        end = file.end.row if file.end else content.metadata.num_rows
+        groups = [number for number, start in enumerate(starts) if file.first.row <= start < end]
         batches = content.iter_batches(
             _rows_at_once(content.metadata), row_groups=groups, columns=names, use_threads=False
         )
         rows = (row for batch in batches for row in batch.to_pylist())
-        for number, row in enumerate(rows, file.first):
+        forms = BoxForms(columns.boxes)
+        for number, row in enumerate(rows, file.first.row):
+            if columns.boxes:
+                of_image = BoxesOfImage(value(row, columns.boxes) or (), row.get("width"), row.get("height"))
+                forms.add(of_image, f"row {number + 1} of {file.place.name}")
             yield _image(row, number, columns, options)
+        if columns.boxes:
+            forms.require_pixels()
+            yield forms
 
 
-def bounds(file: IO[bytes], max_bytes: int) -> list[int]:
+def bounds(file: IO[bytes], options: SourceOptions, max_bytes: int) -> list[Bound]:
     """Return the first rows of row groups, which divide a file into pieces of about `max_bytes`."""
     with _opened(file) as content:
         metadata = content.metadata
-    bounds, filled = [], 0
+    found, filled = [], 0
     for number, start in enumerate(_starts(metadata)):
         group = metadata.row_group(number)
         size = sum(group.column(column).total_compressed_size for column in range(group.num_columns))
         if filled and filled + size > max_bytes:
-            bounds.append(start)
+            found.append(Bound(start))
             filled = 0
         filled += size
-    return bounds
+    return found
 
 
 def _starts(metadata: Any) -> list[int]:
@@ -135,7 +142,7 @@ def _columns(file: "ParquetFile", known: HubColumns, options: SourceOptions) -> 
         split=_optional("split", known, options.split_column),
         group=_optional("group", known, options.group_column),
         classes=known.classes(label),
-        has_corners=bool(boxes) and _has_corners(file, known, boxes),
+        sizes=[name for name in ("width", "height") if boxes and known.has_numbers(name)],
     )
 
 
@@ -164,16 +171,6 @@ def _optional(role: str, known: HubColumns, wanted: str) -> str:
         columns = ", ".join(known.types)
         raise ValueError(f"{role}_column is {wanted!r}, but its columns are {columns}: name one of these, or none")
     return wanted or next((name for name in COLUMNS[role] if name in known.types), "")
-
-
-def _has_corners(file: "ParquetFile", known: HubColumns, boxes: str) -> bool:
-    """Whether a box is two corners. This takes all boxes of the file."""
-    names = [boxes, *(name for name in ("width", "height") if known.has_numbers(name))]
-    batches = file.iter_batches(_BOX_ROWS, columns=list(map(known.to_read, names)))
-    rows = (row for batch in batches for row in batch.to_pylist())
-    return are_corners(
-        (BoxesOfImage(value(row, boxes) or (), row.get("width"), row.get("height")) for row in rows), boxes
-    )
 
 
 def _rows_at_once(metadata: Any) -> int:
@@ -214,7 +211,7 @@ def _boxes(row: dict[str, Any], cell: Any, columns: _Columns) -> Sequence[Box]:
     if not columns.boxes:
         return ()
     labels = [next(iter(_labels(each, columns.classes)), "") for each in cell]
-    return boxes_of(value(row, columns.boxes) or (), labels, columns.has_corners)
+    return boxes_of(value(row, columns.boxes) or (), labels)
 
 
 def _labels(cell: Any, classes: Sequence[str] | None) -> tuple[str, ...]:

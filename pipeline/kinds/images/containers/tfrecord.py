@@ -7,10 +7,17 @@ from typing import IO, Any
 
 from pipeline.records.example import decode
 from pipeline.records.format import MODEL_GARDEN, PLAIN
-from pipeline.records.tfrecord import FOOTER_BYTES, HEADER_BYTES, decompressed, has_valid_header, records_of
+from pipeline.records.tfrecord import (
+    FOOTER_BYTES,
+    HEADER_BYTES,
+    decompressed,
+    has_valid_header,
+    records_of,
+    sizes_of_records,
+)
 from pipeline.sources import Box, Classes, Skipped, SourceOptions
 from pipeline.sources.cells import labels_of, text_of
-from pipeline.sources.container_formats import ContainedImage, ContainerFile, require_no_vector
+from pipeline.sources.container_formats import Bound, ContainedImage, ContainerFile, require_no_vector
 
 NAMES = re.compile(r".+\.(tfrecords?|tfrec)(-\d+-of-\d+)?(\.gz)?")
 IMAGE = ("image/encoded", "image", "image_raw", "encoded", "jpeg", "image/image")
@@ -40,11 +47,30 @@ def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedIma
         yield Classes(tuple(classes), {})
     with file.path.open("rb") as stored:
         records = _records(stored)
-        position = 0
-        for number, record in enumerate(records_of(records, file.place)):
+        position = file.first.offset
+        if position:
+            records.seek(position)
+        for number, record in enumerate(records_of(records, file.place), file.first.row):
             offset = position + HEADER_BYTES if records is stored else None
             yield _image(record, number, offset, classes, options)
             position += HEADER_BYTES + len(record) + FOOTER_BYTES
+            if file.end and position >= file.end.offset:
+                return
+
+
+def bounds(file: IO[bytes], options: SourceOptions, max_bytes: int) -> Sequence[Bound]:
+    """Return the places between records that divide a file. Only the headers are read, unless it is compressed."""
+    if _records(file) is not file:
+        return ()
+    found = []
+    offset = filled = 0
+    for number, size in enumerate(sizes_of_records(file, Path("the file"))):
+        if filled and filled + size > max_bytes:
+            found.append(Bound(number, offset))
+            filled = 0
+        offset += size
+        filled += size
+    return found
 
 
 def _records(file: IO[bytes]) -> IO[bytes]:
