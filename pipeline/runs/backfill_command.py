@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from datetime import datetime
 
-from pipeline.config.data_date import fill, has_no_time
+from pipeline.config.data_date import fill, format_data_date, has_no_time, is_dated
 from pipeline.config.dataset_name import name_of_source, name_of_table
 from pipeline.config.example_kinds import TABLE
 from pipeline.config.settings import Settings
@@ -48,9 +48,13 @@ def arguments_of(settings: Settings, datasets: Mapping[str, Dataset]) -> str:
 def source_with_placeholders(addresses: Mapping[str, str]) -> str:
     """Return the address from which all `addresses` of dates were filled; empty if it is not found."""
     newest = max(addresses)
+    moments = [(date, datetime.fromisoformat(date), address) for date, address in addresses.items()]
     template = _template(addresses[newest], newest)
-    is_of_all = all(fill(template, datetime.fromisoformat(date)) == address for date, address in addresses.items())
-    return template if is_of_all and template != addresses[newest] else ""
+    is_of_all = all(
+        fill(template, moment) == address and format_data_date(moment, template) == date
+        for date, moment, address in moments
+    )
+    return template if is_dated(template) and is_of_all else ""
 
 
 def _template(address: str, date: str) -> str:

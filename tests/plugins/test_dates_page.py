@@ -1,21 +1,27 @@
 """The state of the dates that runs of Airflow made: what the server answers, and to whom."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from playwright.sync_api import Browser, Page, Route
 
 from pipeline.runs.dates import STATES
+from tests.browser import Seen, browser
 from tests.contrast import MIN_CONTRAST, contrast
 from tests.plugins.test_badges import PLUGIN, themes
 from tests.plugins.test_trainings import MARKUP, Client, allow, client, logged_in
 from tests.runs.test_dates import build_date, make_date, settings_of
 
-__all__ = ["allow", "client"]
+__all__ = ["allow", "browser", "client"]
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`")
 SOURCE = {"source_uri": "/data/{date}"}
 
@@ -211,3 +217,102 @@ def test_the_page_has_a_mark_for_each_state() -> None:
 
     [found] = re.findall(r"const MARKS = \{([^}]*)\}", (PLUGIN.parent / "dates.js").read_text())
     assert json.loads("{" + re.sub(r"(\w+):", r'"\1":', found) + "}") == dict(MARKS)
+
+
+# --- in a browser -----------------------------------------------------------------------------------------------------
+
+AIRFLOW = "http://airflow"
+FILES = ("dates", "assets/dates.js", "assets/monitor.js", "assets/monitor.css")
+
+
+@contextmanager
+def opened(browser: Browser, client: Client, who: dict[str, str], **options: Any) -> Iterator[Seen]:
+    """Open the page in a browser, which gets the answers of the application in this process."""
+    names = [f"/{name}" for name in (*FILES, "dates.json")]
+    # In another thread, because Playwright has an event loop in this one.
+    with ThreadPoolExecutor(1) as thread:
+        answers = dict(zip(names, thread.map(lambda name: client.get(name, headers=who), names), strict=True))
+
+    def answer_with(route: Route) -> None:
+        found = answers[urlsplit(route.request.url).path]
+        route.fulfill(status=found.status_code, headers=dict(found.headers), body=found.content)
+
+    with browser.new_context(**options) as context:
+        seen = Seen(context.new_page())
+        seen.page.route(f"{AIRFLOW}/**", answer_with)
+        seen.page.goto(f"{AIRFLOW}/dates")
+        seen.page.locator("h1").wait_for()
+        yield seen
+        assert seen.complaints == []
+        assert {urlsplit(each).netloc for each in seen.requests} == {"airflow"}
+
+
+def marks(page: Page) -> str:
+    """Return the marks of the days of the calendar."""
+    return "".join(page.locator(".calendar tbody button").all_inner_texts())
+
+
+def test_the_calendar_shows_each_day_and_the_commands(client: Client, runs: None, browser: Browser) -> None:
+    with opened(browser, client, logged_in("viewer", "us")) as seen:
+        page = seen.page
+        assert marks(page) == "ox-o"
+        assert page.get_by_role("button", name="2026-01-02: not published").get_attribute("title")
+        assert page.get_by_role("table").first.get_by_role("rowheader").all_inner_texts() == ["2026-01"]
+        assert (
+            "2 of 4 dates published, from 2026-01-01 to 2026-01-04, one per day." in page.locator("main").inner_text()
+        )
+        legend = page.get_by_role("list", name="Number of dates by state").get_by_role("listitem").all_inner_texts()
+        assert [each.split(" ", 1)[1] for each in legend] == ["not published: 1", "missing: 1", "published: 2"]
+        looks = page.get_by_role("region", name="Dates that need a look").get_by_role("row").all_inner_texts()[1:]
+        assert looks[0].split("\t") == ["2026-01-03", "missing", "1 date"]
+        assert "the gate stopped it" in looks[1]
+        commands = page.get_by_role("region", name="Commands").inner_text()
+        assert commands.startswith("make backfill FROM=2026-01-02 TO=2026-01-03 SOURCE='/")
+
+
+def test_the_calendar_is_operated_with_the_keyboard(client: Client, runs: None, browser: Browser) -> None:
+    with opened(browser, client, logged_in("viewer", "us")) as seen:
+        page = seen.page
+        page.get_by_role("region", name="Calendar of 2026").focus()
+        for key, day in (("Tab", "01"), ("ArrowRight", "02"), ("ArrowRight", "03"), ("ArrowLeft", "02")):
+            page.keyboard.press(key)
+            assert page.evaluate("document.activeElement.ariaLabel").startswith(f"2026-01-{day}: ")
+        for key in ("ArrowUp", "ArrowDown", "ArrowRight", "ArrowRight", "ArrowRight"):  # They do not leave the days.
+            page.keyboard.press(key)
+        assert page.evaluate("document.activeElement.ariaLabel").startswith("2026-01-04: ")
+        page.keyboard.press("Enter")
+        row = page.evaluate("document.activeElement.innerText").split("\t")
+        assert (row[0], row[1], row[3:5]) == ("2026-01-04", "published", ["16", "0"])
+        assert page.locator("tr.chosen").count() == 1
+        assert page.get_by_role("region", name="All dates").get_by_role("link").all_inner_texts() == [
+            "success", "failed", "success",
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_days_have_the_colors_of_the_theme(client: Client, runs: None, browser: Browser, scheme: str) -> None:
+    with opened(browser, client, logged_in("viewer", "us"), color_scheme=scheme) as seen:
+        color = "getComputedStyle(document.querySelector('.calendar .failed')).backgroundColor"
+        assert seen.page.evaluate(color) == {"light": "rgb(185, 28, 28)", "dark": "rgb(248, 113, 113)"}[scheme]
+        ground = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(0, 0, 0)"}[scheme]
+        if folder := os.environ.get("TENFOLD_SCREENSHOTS"):
+            seen.page.screenshot(path=Path(folder) / f"ui-dates-{scheme}.png", full_page=True)
+
+
+def test_markup_in_names_is_text(client: Client, runs: None, browser: Browser, workspace: Path) -> None:
+    add_dated_run(MARKUP, workspace, "2026-01-02", "failed", error=MARKUP)
+    add_dated_run("of another", workspace, "2026-01-01", "failed", name=MARKUP)
+    with opened(browser, client, logged_in("viewer", "us")) as seen:
+        assert "the dates cannot be read" in seen.page.get_by_role("alert").inner_text()
+        assert MARKUP in seen.page.get_by_role("combobox").inner_text()
+    add_dated_run("the newest", workspace, "2026-01-01", "success")
+    with opened(browser, client, logged_in("viewer", "us")) as seen:
+        looks = seen.page.get_by_role("region", name="Dates that need a look").inner_text()
+        assert MARKUP in looks
+        assert seen.page.locator("script").count() == 1
+
+
+def test_without_datasets_the_page_says_what_makes_one(client: Client, runs: None, browser: Browser) -> None:
+    with opened(browser, client, logged_in("viewer", "them")) as seen:
+        assert "No dataset has dates yet" in seen.page.get_by_role("alert").inner_text()

@@ -46,7 +46,7 @@ UNDRAWN = "article section:not([data-drawn])"
 OF_A_FIGURE = "name => Bokeh.documents.map(each => each.get_model_by_name(name)).find(each => each)"
 """JavaScript that returns the Bokeh model with a given name."""
 NO_RUNS = ("../../../etc/passwd", EVIL + "?", "x" * 300, "a\0b", "manual__2026-01-01T00:00:00+00:00", "'; --")
-OF_NO_RUN = ("/assets/{name}", "/trainings")
+OF_NO_RUN = ("/assets/{name}", "/trainings", "/dates")
 """Addresses that reveal nothing about a run. Every logged-in user can request them."""
 
 

@@ -19,6 +19,8 @@ from pipeline.runs.backfill_command import backfill_command, source_with_placeho
         ({"2026-01-31T07:15": "/data/2026-01-31T07-15.csv"}, "/data/{date}T{hour}-{minute}.csv"),
         ({"2026-01-31": "/data/photos"}, ""),
         ({"2026-01-31": "/data/20261/01"}, ""),
+        # The source of a year has one date, the first of January.
+        ({"2026-01-31": "/data/2026-01-01"}, ""),
         # The source was moved, so that no address stands for all dates.
         ({"2026-01-30": "/old/2026-01-30", "2026-01-31": "/new/2026-01-31"}, ""),
     ],
