@@ -117,18 +117,24 @@ def _without_settings(session: Session, made: Collection[DatedRun]) -> Iterable[
         .where(
             DagRun.dag_id.in_({run.dag_id for run in made}),
             DagRun.state != DagRunState.SUCCESS,
-            DagRun.logical_date.is_not(None),
             DagRun.id.not_in(stored),
         )
         .order_by(DagRun.id.desc())
         .limit(MAX_RUNS)
     )
     for run in session.scalars(waiting):
-        if (run.dag_id, _form(run.conf)) in forms:
-            source = str((run.conf or {}).get("source_uri", ""))
-            address = source if is_dated(source) else form_of_date
-            date = str((run.conf or {}).get("data_date") or format_data_date(run.logical_date, address))
+        date = _date_of(run, form_of_date)
+        if _is_date(date) and (run.dag_id, _form(run.conf)) in forms:
             yield DatedRun(run.id, run.dag_id, date, "")
+
+
+def _date_of(run: DagRun, placeholders: str) -> Any:
+    """Return the data date of a run as its first task would fix it; None if that task must start first."""
+    form = run.conf if isinstance(run.conf, dict) else {}
+    if form.get("data_date") or not run.logical_date:
+        return form.get("data_date")
+    source = str(form.get("source_uri", ""))
+    return format_data_date(run.logical_date, source if is_dated(source) else placeholders)
 
 
 def _placeholders(dates: Collection[str]) -> str:

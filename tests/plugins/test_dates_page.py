@@ -106,13 +106,16 @@ def test_the_newest_dataset_is_shown_with_the_last_run_of_each_date(client: Clie
 def test_a_run_without_settings_is_known_by_its_form(client: Client, runs: None, workspace: Path) -> None:
     add_dated_run("run 3", workspace, "2026-01-03", "failed", stored=False, error="source_uri is no folder")
     add_dated_run("run 5", workspace, "2026-01-05", "running", stored=False)
+    in_the_form = {**SOURCE, "data_date": "2026-01-07"}
+    add_dated_run("by hand", workspace, "2026-01-01", "failed", stored=False, conf=in_the_form)
     add_dated_run("another source", workspace, "2026-01-06", "failed", stored=False, conf={"source_uri": "/else"})
     shown = answer(client, logged_in("viewer", "us"))
     states = {each["date"][8:]: (each["state"], each["words"]) for each in shown["dates"]}
     assert states["03"] == ("failed", "Task extract failed: source_uri is no folder")
     assert states["05"] == ("running", "")
+    assert states["07"][0] == "failed"
     assert "06" not in states
-    assert shown["counts"] == {"failed": 2, "running": 1, "published": 2}
+    assert shown["counts"] == {"failed": 3, "missing": 1, "running": 1, "published": 2}
 
 
 def test_the_newest_run_of_a_date_counts(client: Client, runs: None, workspace: Path) -> None:
