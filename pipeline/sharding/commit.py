@@ -47,7 +47,7 @@ def commit(plan_path: Place, folders: BuildFolders, partition: str, gate: Gate, 
     """
     plan = load_plan(plan_path)
     folder = place_of(plan.dataset)
-    with saving_refusal(folders.work_of(plan.version), partition, plan.listed_ns):
+    with saving_refusal(plan_path.parent, partition, plan.listed_ns):
         # The gate also decides about a committed version, because the settings of this run may allow less.
         if is_committed(folder):
             gate.decide(load(folder).quality)
