@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Sequence
 
 from pipeline import __version__
-from pipeline.commands import build, datasets, models, pages, training
+from pipeline.commands import build, datasets, dates, models, pages, training
 from pipeline.commands.command import program
 from pipeline.config.settings import Settings
 
@@ -18,6 +18,7 @@ COMMANDS = (
     build.upload,
     build.window,
     build.partition,
+    dates.dates,
     datasets.labels,
     training.train,
     pages.compare_inputs,

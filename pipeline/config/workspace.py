@@ -10,6 +10,7 @@ from pipeline.config.allowed import require_allowed, require_folder, require_out
 from pipeline.config.settings import Settings
 from pipeline.errors import SettingsError, SourceError
 from pipeline.storage import Place, is_inside, place_of
+from pipeline.system.os_errors import unless_missing
 from pipeline.system.wording import first_of
 
 RANGES = "ranges"
@@ -21,6 +22,13 @@ MAX_LISTED = 10
 def snapshots_folder(settings: Settings) -> Place:
     """Return the folder of the snapshots of a dataset's sources."""
     return _work_of_name(settings) / "snapshots"
+
+
+def plan_folders(settings: Settings) -> list[Place]:
+    """Return the folders of all plans of a dataset name, from all its sources: see `BuildFolders.work_of`."""
+    snapshots, work = snapshots_folder(settings), _work_of_name(settings)
+    found = unless_missing(lambda: list(storage.folders(work))) or []
+    return [folder for folder in found if folder.name != snapshots.name]
 
 
 def _work_of_name(settings: Settings) -> Place:
@@ -112,6 +120,11 @@ class BuildFolders:
     def published(self, version: str) -> Place:
         """Return the folder of a published version."""
         return self.of_name / version
+
+    def address_of(self, version: str) -> str:
+        """Return the folder of a published version, relative to the workspace if it is inside: it may be moved."""
+        published = self.published(version)
+        return str(published).removeprefix(f"{self.workspace}/" if is_inside(published, self.workspace) else "")
 
     def work_of(self, version: str) -> Place:
         """Return the folder for the plans and shard results of a version, from one source to one published place."""

@@ -14,13 +14,15 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from pipeline import storage
+from pipeline.config.allowed import require_output
 from pipeline.dataset.manifest import PARALLEL_REQUESTS, is_committed
-from pipeline.errors import ConflictError, DatasetError, FormatError, SettingsError, require_format
+from pipeline.errors import BadInput, ConflictError, DatasetError, FormatError, SettingsError, require_format
 from pipeline.storage import Place
 from pipeline.system.os_errors import unless_missing
 from pipeline.system.parallel import ordered_map
@@ -29,6 +31,10 @@ from pipeline.system.wording import first_of
 LATEST = "latest"
 """The partition of a source without dates."""
 PARTITION_FORMAT = 1
+MAX_REFUSAL = 2000
+"""Maximum length of a stored error message, in characters."""
+MAX_REFUSAL_BYTES = 100_000
+"""Maximum size of the file of an error message."""
 _SHOWN = 10
 """An error message shows at most this many partitions."""
 _VERSION = re.compile("[0-9a-f]{16}")
@@ -48,11 +54,41 @@ class Partition:
     """Whether a person withdrew this version. Windows then leave the partition out."""
 
 
-def save_listed(work: Place, partition: str, listed_ns: int) -> None:
-    """Store when the source of a partition was last found to hold the version with the folder `work`."""
+@dataclass(frozen=True)
+class Listed:
+    """A listing of the source of a partition, and the version that it found."""
+
+    listed_ns: int
+    """When the listing began, in Unix nanoseconds."""
+    dataset: str
+    """The folder of the version as `BuildFolders.address_of` returns it, whether it is published or not."""
+    refused: str = ""
+    """Why the version was not published after this listing; empty if nothing is known."""
+
+
+def save_listed(work: Place, partition: str, listed_ns: int, dataset: str) -> None:
+    """Store when the source of a partition was last found to hold the version with the folder `work`.
+
+    `dataset` is the folder in which the version is published, as `BuildFolders.address_of` returns it.
+    """
     # An old snapshot can be planned again. It must not hide a newer listing that found the same version.
     newest = max(listed_ns, last_listed(work, partition))
-    storage.write_json(_listed(work, partition), {"listed_ns": newest}, synced=True)
+    storage.write_json(_listed(work, partition), {"listed_ns": newest, "dataset": dataset}, synced=True)
+
+
+@contextmanager
+def saving_refusal(work: Place, partition: str, listed_ns: int) -> Iterator[None]:
+    """Store the error with which the block refuses the version with the folder `work`, and raise it again.
+
+    `listed_ns` is when the listing began that found the version.
+    """
+    try:
+        yield
+    except BadInput as error:
+        # In a file of its own: another run may store a newer listing at the same time.
+        refusal = {"listed_ns": listed_ns, "why": str(error)[:MAX_REFUSAL]}
+        storage.write_json(_refused(work, partition), refusal)
+        raise
 
 
 def last_listed(work: Place, partition: str) -> int:
@@ -63,6 +99,26 @@ def last_listed(work: Place, partition: str) -> int:
     except (ValueError, KeyError, TypeError) as error:
         _log.warning("%s is damaged (%r) and is written again", _listed(work, partition), error)
         return 0
+
+
+def listed_dates(work: Place) -> dict[str, Listed]:
+    """Return the newest listing of each date that found the version with the folder `work`.
+
+    Raises SettingsError if a file is a link to a place that the administrator does not allow.
+    """
+    files: list[Place] = unless_missing(lambda: list((work / "listed").iterdir())) or []
+    names = {path.name for path in files}
+    found = {}
+    for match in filter(None, map(_DATED.fullmatch, names)):
+        # A damaged file is written again by the next run of the date.
+        with suppress(ValueError, KeyError, TypeError):
+            content = _allowed_json(_listed(work, match[1]))
+            listed = Listed(int(content["listed_ns"]), str(content["dataset"]))
+            path = _refused(work, match[1])
+            refusal = _allowed_json(path) if path.name in names else {"listed_ns": 0}
+            is_of_it = refusal["listed_ns"] == listed.listed_ns
+            found[match[1]] = replace(listed, refused=str(refusal["why"])) if is_of_it else listed
+    return found
 
 
 def save_partition(folder: Place, made: Partition, last_listed: Callable[[str], int]) -> None:
@@ -135,7 +191,7 @@ def withdraw_partition(folder: Place, name: str) -> Partition:
 
 def _require_partition(folder: Place, name: str) -> None:
     """Raise SettingsError if a folder has no partition of this name."""
-    known = [*_dated(folder), *([LATEST] if _path(folder, LATEST).exists() else [])]
+    known = [*dated_partitions(folder), *([LATEST] if _path(folder, LATEST).exists() else [])]
     if name not in known:
         shown = first_of(known, _SHOWN) or "no partitions"
         raise SettingsError(f"{folder} has no partition {name!r}. It has {shown}: name one of them")
@@ -147,7 +203,7 @@ def newest_partitions(folder: Place, count: int) -> dict[str, str]:
     Withdrawn partitions are left out: older ones take their places. The result is empty if nothing was published.
     `folder` is the folder of the dataset name. Raises DatasetError if the file of a partition is damaged.
     """
-    names = _dated(folder) or [LATEST]
+    names = dated_partitions(folder) or [LATEST]
     newest: dict[str, str] = {}
     while names and len(newest) < count:
         missing = count - len(newest)
@@ -164,7 +220,14 @@ def _read(folder: Place, names: Sequence[str]) -> Iterator[tuple[str, Partition]
             yield name, _parse(path, content)
 
 
-def _dated(folder: Place) -> list[str]:
+def load_partition(folder: Place, name: str) -> Partition | None:
+    """Return a partition; None if nothing of it was published. Raises what `newest_partitions` does."""
+    content = _content(_path(folder, name))
+    return None if content is None else _parse(_path(folder, name), content)
+
+
+def dated_partitions(folder: Place) -> list[str]:
+    """Return the partitions of a dataset name that are dates, the newest first."""
     partitions = folder / "partitions"
     files = partitions.iterdir() if partitions.is_dir() else ()
     # Other files that a person put there, such as "2026-01-31 (copy).json", do not match.
@@ -177,6 +240,15 @@ def _path(folder: Place, name: str) -> Place:
 
 def _listed(work: Place, partition: str) -> Place:
     return work / "listed" / f"{partition}.json"
+
+
+def _refused(work: Place, partition: str) -> Place:
+    return work / "listed" / f"{partition}.refused.json"
+
+
+def _allowed_json(path: Place) -> Any:
+    require_output(path)
+    return storage.read_json(path, MAX_REFUSAL_BYTES)
 
 
 def _content(path: Place) -> bytes | None:

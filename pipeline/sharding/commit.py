@@ -22,7 +22,7 @@ from pipeline.dataset.manifest import (
     load,
     save,
 )
-from pipeline.dataset.partitions import Partition, last_listed, save_partition
+from pipeline.dataset.partitions import Partition, last_listed, save_partition, saving_refusal
 from pipeline.dataset.tfds_metadata import tfds_files
 from pipeline.gate.decide import Gate
 from pipeline.gate.totals import require_all, require_examples
@@ -47,11 +47,12 @@ def commit(plan_path: Place, folders: BuildFolders, partition: str, gate: Gate, 
     """
     plan = load_plan(plan_path)
     folder = place_of(plan.dataset)
-    # The gate also decides about a committed version, because the settings of this run may allow less.
-    if is_committed(folder):
-        gate.decide(load(folder).quality)
-    else:
-        _commit(plan, plan_path, partition, gate, write_card)
+    with saving_refusal(plan_path.parent, partition, plan.listed_ns):
+        # The gate also decides about a committed version, because the settings of this run may allow less.
+        if is_committed(folder):
+            gate.decide(load(folder).quality)
+        else:
+            _commit(plan, plan_path, partition, gate, write_card)
 
     def listed_of(version: str) -> int:
         return last_listed(folders.work_of(version), partition)

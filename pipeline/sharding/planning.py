@@ -11,7 +11,7 @@ from functools import cache
 from pipeline import storage
 from pipeline.dataset.labels import labels_of_file, proposed_labels, reserve_labels
 from pipeline.dataset.manifest import DUPLICATES, is_committed, last_version, load, require_shards
-from pipeline.dataset.partitions import save_listed
+from pipeline.dataset.partitions import save_listed, saving_refusal
 from pipeline.gate.decide import Gate
 from pipeline.gate.facts import Quality, planned_facts, skipped_by_name
 from pipeline.plan.assign import shard_counts, shard_specs
@@ -53,23 +53,24 @@ def make_plan(options: PlanOptions, gate: Gate, snapshot_path: Place) -> Place:
     # This is saved for a version that exists, too: the date then has a newer listing of the same examples.
     work = options.folders.work_of(version)
     options.folders.require_allowed(version)
-    save_listed(work, options.partition, snapshot.started_ns)
-    whole_plan = _plan(options, snapshot, snapshot_path, version, labels)
-    if _is_complete(options, version):
-        # Skipped files do not change the version.
-        gate.report({"unit": kind_of(snapshot).noun, "skipped_by_name": skipped_by_name(snapshot)})
-        return save_plan(whole_plan, work)
-    whole_plan = replace(whole_plan, table=kind_of(snapshot).facts(snapshot, order))
-    quality = _pass_gate(options, gate, snapshot, order, whole_plan)
-    # Another run has changed the label map since `proposed_labels`. With other ids, the version is another one.
-    if whole_plan.in_label_map and not reserve_labels(options.folders.of_name, labels, str(work)):
-        return make_plan(options, gate, snapshot_path)
-    log_plan(snapshot, order, shards, version, options)
-    if note := note_on_ids(labels, whole_plan.records.label_offset):
-        _log.info(note)
-    specs = shard_specs(order.examples, shards, whole_plan.records.ending)
-    ranges = list(write_plan_files(options, snapshot, whole_plan, order, specs))
-    return save_plan(replace(whole_plan, complete=False, quality=quality, ranges=ranges), work)
+    save_listed(work, options.partition, snapshot.started_ns, options.folders.address_of(version))
+    with saving_refusal(work, options.partition, snapshot.started_ns):
+        whole_plan = _plan(options, snapshot, snapshot_path, version, labels)
+        if _is_complete(options, version):
+            # Skipped files do not change the version.
+            gate.report({"unit": kind_of(snapshot).noun, "skipped_by_name": skipped_by_name(snapshot)})
+            return save_plan(whole_plan, work)
+        whole_plan = replace(whole_plan, table=kind_of(snapshot).facts(snapshot, order))
+        quality = _pass_gate(options, gate, snapshot, order, whole_plan)
+        # Another run has changed the label map since `proposed_labels`. With other ids, the version is another one.
+        if whole_plan.in_label_map and not reserve_labels(options.folders.of_name, labels, str(work)):
+            return make_plan(options, gate, snapshot_path)
+        log_plan(snapshot, order, shards, version, options)
+        if note := note_on_ids(labels, whole_plan.records.label_offset):
+            _log.info(note)
+        specs = shard_specs(order.examples, shards, whole_plan.records.ending)
+        ranges = list(write_plan_files(options, snapshot, whole_plan, order, specs))
+        return save_plan(replace(whole_plan, complete=False, quality=quality, ranges=ranges), work)
 
 
 def _is_complete(options: PlanOptions, version: str) -> bool:

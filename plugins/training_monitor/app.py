@@ -25,6 +25,7 @@ from pipeline.errors import SizeError, StorageError, TenfoldError
 from pipeline.storage import Place, read_limited, require_size
 from pipeline.tuning.measurement import PAGE as INPUTS_PAGE
 from pipeline.watch.states import STATE_NAMES
+from plugins.training_monitor.dates import DatasetName, DatasetRuns, state_of_dates
 from plugins.training_monitor.listing import Column, ListQuery, MayRead, list_trainings, zone_of
 from plugins.training_monitor.runs import AirflowRun, Link, Trainings, find_run
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from pipeline.watch.questions import Questions
 
 STATIC = Path(__file__).with_name("static")
-ASSETS = ("monitor.css", "axes.js", "monitor.js", "run.js", "trainings.js", "icon.svg", "icon-dark.svg")
+ASSETS = ("monitor.css", "axes.js", "monitor.js", "run.js", "trainings.js", "dates.js", "icon.svg", "icon-dark.svg")
 MAX_ROWS = 1000
 """Limit for the rows of one page of the list."""
 MAX_SEARCH = 200
@@ -66,6 +67,7 @@ DOCUMENT_HEADERS = {
 }
 DOCUMENTS = {"report": "Report", "card": "Dataset card", "inputs": "Comparison of inputs"}
 """Titles of the documents of a run, by their address."""
+_NO_DATES = "No dataset has dates yet. A run makes a date if its source has a placeholder such as {date}."
 _read_runs = requires_access_dag(method="GET", access_entity=DagAccessEntity.RUN)
 
 
@@ -121,6 +123,8 @@ def build() -> FastAPI:
     app.get("/assets/{name}")(asset)
     app.get("/trainings")(trainings_page)
     app.get("/trainings.json", dependencies=_OF_THE_RUN)(bounded(trainings))
+    app.get("/dates")(dates_page)
+    app.get("/dates.json", dependencies=_OF_THE_RUN)(bounded(dates))
     app.get("/run", dependencies=_OF_THE_RUN)(run_page)
     app.get("/data", dependencies=_OF_THE_RUN)(bounded(data))
     for address in DOCUMENTS:
@@ -187,6 +191,41 @@ def trainings(
     state = request.app.state
     summaries = state.summaries if query.is_of_newest else state.searches
     return JSONResponse(list_trainings(trainings, summaries, query, may_read_log))
+
+
+def dates_page() -> HTMLResponse:
+    """Return the page of the dates of a dataset. It requests its content from `dates`."""
+    return _page("dates.html")
+
+
+def dates(
+    request: Request,
+    dag_ids: Annotated[set[str], Depends(readable_dags)],
+    may_read_log: Annotated[MayRead, Depends(readable_logs)],
+    dag_id: Annotated[str | None, Query()] = None,
+    dataset_name: Annotated[str, Query(max_length=MAX_SEARCH)] = "",
+    workspace: Annotated[str | None, Query()] = None,
+    publish_uri: Annotated[str | None, Query()] = None,
+) -> JSONResponse:
+    """Return the dataset names with dates that the DAGs made which the user may read, and the state of one of them.
+
+    It is the newest one with the given name and places. `dag_id` is as in `trainings`.
+    """
+    runs = DatasetRuns(dag_ids if dag_id is None else dag_ids & {dag_id})
+    given = DatasetName(dataset_name, workspace or "", publish_uri or "")
+    is_whole = workspace is not None and publish_uri is not None
+    found = [name for name in runs.names if name == given or (not is_whole and dataset_name in ("", name.dataset_name))]
+    answer: dict[str, Any] = {"names": [name._asdict() for name in runs.names], "shown": None, "words": ""}
+    if not found:
+        answer["words"] = "No run that you may see has made such a dataset." if runs.names else _NO_DATES
+        return JSONResponse(answer)
+    answer["shown"] = runs.names.index(found[0])
+    try:
+        return JSONResponse({**answer, **state_of_dates(runs, found[0], may_read_log, request.app.state.questions)})
+    # ValueError, KeyError and TypeError: somebody changed a file or an XCom.
+    except (TenfoldError, OSError, ValueError, KeyError, TypeError) as error:
+        message = f"the dates cannot be read: {error}".encode("utf-8", "backslashreplace").decode()
+        return JSONResponse({**answer, "words": message})
 
 
 def run_page(request: Request) -> HTMLResponse:

@@ -94,7 +94,7 @@ def find_run(dag_id: str, run_id: str) -> AirflowRun | None:
         return None
     with create_session() as session:
         runs = select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
-        run = next(_load_runs(session, runs), None)
+        run = next(load_runs(session, runs), None)
         if run is None:
             return None
         of_run = and_(TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id)
@@ -126,10 +126,11 @@ class Trainings:
         """Return up to `limit` of them, the newest first, from the one at `offset` on."""
         runs = select(DagRun).where(*self._conditions).order_by(DagRun.id.desc()).offset(offset).limit(limit)
         with create_session() as session:
-            return list(_load_runs(session, runs))
+            return list(load_runs(session, runs))
 
 
-def _load_runs(session: Session, runs: Select[Any]) -> Iterator[AirflowRun]:
+def load_runs(session: Session, runs: Select[Any]) -> Iterator[AirflowRun]:
+    """Yield the runs of a query."""
     dag_runs = session.scalars(runs).all()
     numbers = [run.id for run in dag_runs]
     keys = (TRAINING_PLACE, DATASET_PLACE, COMPARISON_PLACE)

@@ -181,7 +181,7 @@ def test_a_commit_of_an_old_run_does_not_revert_its_date(
 
 def test_the_newest_listing_of_a_version_counts(tmp_path: Path):
     for listed_ns in (1, 5, 3):
-        save_listed(tmp_path, "2026-01-01", listed_ns)
+        save_listed(tmp_path, "2026-01-01", listed_ns, f"datasets/birds/{A}")
     assert last_listed(tmp_path, "2026-01-01") == 5
 
 

@@ -5,7 +5,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
+from contextlib import closing
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,7 +18,7 @@ from pipeline.config.settings import Settings
 from pipeline.report import write_report
 from pipeline.runs.decision import BADGES
 from pipeline.sources.samples import draw_samples
-from scripts.airflow.client import FINISHED
+from scripts.airflow.client import FINISHED, Client
 from scripts.airflow.settings import ROOT, Layout
 from tests.browser import Seen, blank, browser, patient
 from tests.contrast import MIN_CONTRAST, least_contrast
@@ -25,6 +26,7 @@ from tests.plugins.airflow_ui import DAG, Ui, address, page_of, started
 from tests.plugins.held import GATES, HELD_EPOCHS
 from tests.report.rich import rich_run
 from tests.report.test_report import jpeg
+from tests.runs.test_dates import make_date
 from tests.waiting import until
 
 __all__ = ["browser"]
@@ -46,7 +48,7 @@ UNDRAWN = "article section:not([data-drawn])"
 OF_A_FIGURE = "name => Bokeh.documents.map(each => each.get_model_by_name(name)).find(each => each)"
 """JavaScript that returns the Bokeh model with a given name."""
 NO_RUNS = ("../../../etc/passwd", EVIL + "?", "x" * 300, "a\0b", "manual__2026-01-01T00:00:00+00:00", "'; --")
-OF_NO_RUN = ("/assets/{name}", "/trainings")
+OF_NO_RUN = ("/assets/{name}", "/trainings", "/dates")
 """Addresses that reveal nothing about a run. Every logged-in user can request them."""
 
 
@@ -472,6 +474,41 @@ def test_pages_require_a_login_and_permission_for_the_dag(ui: Ui, rich: str, add
     assert answers("") == dict.fromkeys(addresses, 401)
     assert answers("stranger") == {path: 200 if path in OF_NO_RUN else 403 for path in addresses}
     assert answers("reader") == {path: 404 if path in ("/card", "/inputs") else 200 for path in addresses}
+
+
+def test_the_dates_of_a_dataset_are_shown_with_their_runs(
+    ui: Ui, logged_in: LoggedIn, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    source = tmp_path_factory.mktemp("dates") / "birds"
+    with ui.requests_of("admin") as http:  # so that the datasets start no training
+        http.patch("/api/v2/dags/retrain", json={"is_paused": True}).raise_for_status()
+    with closing(Client(ui.url, ui.password("admin"), "image_dataset")) as client:
+        # The last one fails in its first task: it has no source.
+        for day, broken in ((1, 0), (2, 3), (4, 0), (5, None)):
+            date = f"2026-01-{day:02d}"
+            if broken is not None:
+                make_date(source, date, broken=broken)
+            form = {"source_uri": f"{source}/{{date}}", "data_date": date, "max_rejected_fraction": 0.0}
+            run_id = client.trigger(form)
+            state = until(partial(state_of, client, run_id), 900, 0.5, is_expected=FINISHED.__contains__)
+            assert state == ("failed" if broken or broken is None else "success")
+    with logged_in("reader") as context:
+        page = context.new_page()
+        page.goto("/plugin/training-monitor")
+        page.frame_locator("iframe").get_by_role("link", name="Dates of a dataset").click()
+        frame = page.frame_locator("iframe")
+        frame.locator(".calendar").wait_for()
+        assert frame.locator(".calendar tbody button").all_inner_texts() == [*"ox-ox"]
+        looks = frame.get_by_role("region", name="Dates that need a look").get_by_role("row").all_inner_texts()
+        assert "Task upload.commit failed: 6 of 16 (37.5%) images were rejected" in looks[3]
+        assert "source_uri must be" in looks[1]
+        frame.get_by_role("button", name="2026-01-02").click()
+        frame.locator("tr.chosen").get_by_role("link", name="failed").click()
+        page.wait_for_url("**/dags/image_dataset/runs/**")
+
+
+def state_of(client: Client, run_id: str) -> str:
+    return str(client.run(run_id)["state"])
 
 
 def test_an_expired_login_shows_a_message(logged_in: LoggedIn, rich: str) -> None:

@@ -91,7 +91,8 @@ class Trainings {
     const head = element("thead", {}, element("tr", {}, element("td"), ...this.heads));
     this.table = element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Trainings"}, element("table", {class: "list"}, head, this.body));
     this.tools = element("div", {class: "tools"}, this.search, this.beside, this.hint, this.count);
-    place.append(element("h1", {}, "Training monitor"), this.tools, this.alert, this.table, this.empty, this.pages);
+    const dates = element("p", {}, element("a", {href: "dates"}, "Dates of a dataset"));
+    place.append(element("h1", {}, "Training monitor"), dates, this.tools, this.alert, this.table, this.empty, this.pages);
   }
 
   head(column) {

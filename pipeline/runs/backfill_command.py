@@ -1,0 +1,95 @@
+"""The command that builds some dates of a dataset name again: `make backfill` with the source of its other dates."""
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from datetime import datetime
+
+from pipeline.config.data_date import fill, format_data_date, has_no_time, is_dated
+from pipeline.config.dataset_name import name_of_source, name_of_table
+from pipeline.config.example_kinds import TABLE
+from pipeline.config.settings import Settings
+from pipeline.dataset.manifest import Dataset
+
+_NO_DIGIT_BEFORE, _NO_DIGIT_AFTER = "(?<![0-9])", "(?![0-9])"
+
+
+def backfill_command(first: str, last: str, arguments: str) -> str:
+    """Return the command for the days of two dates and all between them. `arguments` is as `arguments_of` returns."""
+    # A backfill leaves out dates whose run succeeded.
+    return f"make backfill FROM={first[:10]} TO={last[:10]}{arguments}"
+
+
+def arguments_of(settings: Settings, datasets: Mapping[str, Dataset]) -> str:
+    """Return the further arguments of the command, by the newest of some datasets by date.
+
+    A dataset stores the address of its source without placeholders. If they cannot be put back, the source is left out.
+    """
+    if not datasets:
+        return ""
+    newest = datasets[max(datasets)]
+    addresses = {date: str(each.source["uri"]) for date, each in datasets.items()}
+    source = source_with_placeholders(addresses)
+    is_table = newest.kind == TABLE
+    named = ({"TABLE" if is_table else "SOURCE": source}) if source else {}
+    if is_table and newest.settings.get("label_column"):
+        named["LABEL"] = str(newest.settings["label_column"])
+    name_of = name_of_table if is_table else name_of_source
+    params = {
+        "dataset_name": settings.dataset_name if name_of(source) != settings.dataset_name else "",
+        "publish_uri": settings.publish_uri,
+    }
+    if given := {name: value for name, value in params.items() if value}:
+        named["PARAMS"] = json.dumps(given)
+    return "".join(f" {name}={shlex.quote(value)}" for name, value in named.items())
+
+
+def source_with_placeholders(addresses: Mapping[str, str]) -> str:
+    """Return the address from which all `addresses` of dates were filled; empty if it is not found."""
+    newest = max(addresses)
+    moments = [(date, datetime.fromisoformat(date), address) for date, address in addresses.items()]
+    template = _template(addresses[newest], newest)
+    is_of_all = all(
+        fill(template, moment) == address and format_data_date(moment, template) == date
+        for date, moment, address in moments
+    )
+    return template if is_dated(template) and is_of_all else ""
+
+
+def _template(address: str, date: str) -> str:
+    """Return an address with placeholders for the parts of a date, which follow each other."""
+    moment = datetime.fromisoformat(date)
+    whole = f"{moment:%Y-%m-%d}"
+    if whole in address:
+        before, _, rest = address.partition(whole)
+        return f"{before}{{date}}{_with_time(rest, date)}"
+    year, month, day = (f"{moment:{each}}" for each in ("%Y", "%m", "%d"))
+    between = "([^0-9]{0,20})"
+    for pattern, placeholders in (
+        (f"{year}{between}{month}{between}{day}", r"{year}\1{month}\2{day}"),
+        (f"{year}{between}{month}", r"{year}\1{month}"),
+        (year, "{year}"),
+    ):
+        found = re.search(f"{_NO_DIGIT_BEFORE}{pattern}{_NO_DIGIT_AFTER}", address)
+        if found:
+            rest = address[found.end() :]
+            return address[: found.start()] + found.expand(placeholders) + _with_time(rest, date)
+    return address
+
+
+def _with_time(rest: str, date: str) -> str:
+    """Return the rest of an address after the day, with placeholders for the hour and the minute if it has them."""
+    if has_no_time(date):
+        return rest
+    moment = datetime.fromisoformat(date)
+    hour = re.search(f"{_NO_DIGIT_BEFORE}{moment:%H}", rest)
+    if not hour:
+        return rest
+    before, after = rest[: hour.start()], rest[hour.end() :]
+    minute = re.match(f"([^0-9]{{0,20}}){moment:%M}{_NO_DIGIT_AFTER}", after)
+    if minute:
+        after = f"{minute[1]}{{minute}}{after[minute.end() :]}"
+    elif after[:1].isdigit():
+        return rest
+    return f"{before}{{hour}}{after}"

@@ -1,0 +1,110 @@
+"""The dates that are missing between the first and the last date of a dataset name, by the usual step between them."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from pipeline.config.data_date import has_no_time
+
+DAY = timedelta(days=1)
+WEEKS = timedelta(days=14)
+"""If the dates span this time, a day of the week without any date counts as a day off."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Missing dates that follow each other."""
+
+    first: str
+    last: str
+    dates: int
+    """Number of missing dates, from `first` to `last`."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The usual step between two dates: a number of months, or a time."""
+
+    months: int
+    time: timedelta
+    """The step if `months` is 0."""
+    days_off: frozenset[int] = frozenset()
+    """Days of the week, from Monday, 0. Only a step of a day has them."""
+
+    def __str__(self) -> str:
+        if self.months:
+            return "month" if self.months == 1 else f"{self.months} months"
+        hours, days = self.time.total_seconds() / 3600, self.time.days
+        if self.time == DAY:
+            return "day, some days of the week off" if self.days_off else "day"
+        if self.time % DAY == timedelta(0):
+            return f"{days} days"
+        return "hour" if hours == 1 else f"{hours:g} hours" if hours > 1 else f"{hours * 60:g} minutes"
+
+    def missing(self, before: datetime, after: datetime) -> tuple[datetime, datetime, int] | None:
+        """Return the first and the last moment that is missing between two dates, and their number; None if none is."""
+        if self.days_off:
+            days = [before + number * DAY for number in range(1, (after - before).days + bool((after - before) % DAY))]
+            working = [day for day in days if day.weekday() not in self.days_off]
+            return (working[0], working[-1], len(working)) if working else None
+        if self.months:
+            number = (_months(after) - _months(before) - 1) // self.months
+        else:
+            number = (after - before - timedelta.resolution) // self.time
+        return (self.later(before, 1), self.later(before, number), number) if number > 0 else None
+
+    def later(self, moment: datetime, steps: int) -> datetime:
+        """Return the moment that is some steps later, whether it is a day off or not."""
+        if not self.months:
+            return moment + steps * self.time
+        months = _months(moment) + steps * self.months
+        return moment.replace(year=months // 12, month=months % 12 + 1)
+
+
+def usual_step(dates: Sequence[str]) -> Step | None:
+    """Return the usual step between sorted dates; None if there are fewer than two of them."""
+    moments = sorted({datetime.fromisoformat(date) for date in dates})
+    if len(moments) < 2:
+        return None
+    if len({(each.day, each.time()) for each in moments}) == 1 and moments[0].day == 1:
+        return Step(_most_frequent(_months(after) - _months(before) for before, after in pairwise(moments)), DAY)
+    seconds = _most_frequent(round((after - before).total_seconds()) for before, after in pairwise(moments))
+    step = Step(0, timedelta(seconds=seconds))
+    if step.time == DAY and moments[-1] - moments[0] >= WEEKS:
+        return Step(0, DAY, frozenset(range(7)) - {each.weekday() for each in moments})
+    return step
+
+
+def gaps_between(dates: Sequence[str], step: Step) -> Iterator[Gap]:
+    """Yield the gaps between sorted dates."""
+    for before, after in pairwise(dates):
+        if missing := step.missing(datetime.fromisoformat(before), datetime.fromisoformat(after)):
+            first, last, number = missing
+            yield Gap(_like(before, first), _like(before, last), number)
+
+
+def missing_days(gap: Gap, step: Step) -> Iterator[str]:
+    """Yield the days of a gap on which a date is missing."""
+    moment, last = (datetime.fromisoformat(each[:10]) for each in (gap.first, gap.last))
+    # A step of hours has dates on each day of the gap.
+    by = step if step.months or step.time > DAY else Step(0, DAY, step.days_off)
+    while moment <= last:
+        if moment.weekday() not in by.days_off:
+            yield str(moment.date())
+        moment = by.later(moment, 1)
+
+
+def _most_frequent(steps: Iterator[int]) -> int:
+    """Return the most frequent of some steps, and the smallest of equally frequent ones."""
+    counts = Counter(steps)
+    return max(counts, key=lambda each: (counts[each], -each))
+
+
+def _months(moment: datetime) -> int:
+    return 12 * moment.year + moment.month - 1
+
+
+def _like(date: str, moment: datetime) -> str:
+    return str(moment.date()) if has_no_time(date) else moment.isoformat(timespec="minutes")

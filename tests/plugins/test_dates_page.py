@@ -1,0 +1,321 @@
+"""The state of the dates that runs of Airflow made: what the server answers, and to whom."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Page, Route
+
+from pipeline.runs.dates import STATES
+from tests.browser import Seen, browser
+from tests.contrast import MIN_CONTRAST, contrast
+from tests.plugins.test_badges import PLUGIN, themes
+from tests.plugins.test_trainings import MARKUP, Client, allow, client, logged_in
+from tests.runs.test_dates import build_date, make_date, settings_of
+
+__all__ = ["allow", "browser", "client"]
+pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`")
+SOURCE = {"source_uri": "/data/{date}"}
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with three dates, of which the gate refused the second, and no date between the second and third."""
+    folder = tmp_path_factory.mktemp("dates")
+    for day, broken in ((1, 0), (2, 3), (4, 0)):
+        make_date(folder / "birds", f"2026-01-{day:02d}", broken=broken)
+        build_date(folder / "birds", folder / "w", f"2026-01-{day:02d}", refused=bool(broken))
+    return folder / "w"
+
+
+@pytest.fixture
+def runs(airflow_database: None, workspace: Path) -> Iterator[None]:
+    """Runs of a DAG of one team that made these dates, and one that failed in its first task."""
+    from tests.plugins.airflow_runs import add_dag, remove_all
+
+    add_dag("ours", "us")
+    add_dag("theirs", "them")
+    for day, state in ((1, "success"), (2, "failed"), (4, "success")):
+        add_dated_run(f"run {day}", workspace, f"2026-01-{day:02d}", state)
+    yield
+    remove_all()
+
+
+def add_dated_run(
+    run_id: str,
+    workspace: Path,
+    date: str,
+    state: str,
+    stored: bool = True,
+    dag_id: str = "ours",
+    name: str = "birds",
+    error: str = "the gate stopped it",
+    conf: dict[str, str] = SOURCE,
+) -> None:
+    """Add a run of a date. If its first task has stored its settings, the run has an XCom with them."""
+    from airflow.models.dagrun import DagRun
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import insert, select
+
+    from tests.plugins.airflow_runs import add_run
+
+    failed = {"upload.commit" if stored else "extract": 1} if state == "failed" else {}
+    add_run(dag_id, run_id, None, state=state, pool="default_pool", failed=failed, error=error if failed else "")
+    settings = {**settings_of(workspace).model_dump(), "dataset_name": name, "data_date": date}
+    with create_session() as session:
+        run = session.scalars(select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)).one()
+        run.conf = conf
+        if not stored:
+            run.logical_date = datetime.fromisoformat(date).replace(tzinfo=UTC)
+        else:
+            values = {"dag_id": dag_id, "run_id": run_id, "task_id": "extract", "key": "settings", "value": settings}
+            from airflow.models.taskinstance import TaskInstance
+
+            session.execute(insert(TaskInstance).values(dag_id=dag_id, run_id=run_id, task_id="extract", pool="d"))
+            session.execute(insert(XComModel).values(**values, dag_run_id=run.id))
+
+
+def answer(client: Client, who: dict[str, str], query: str = "") -> Any:
+    response = client.get(f"/dates.json{query}", headers=who)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def test_the_newest_dataset_is_shown_with_the_last_run_of_each_date(client: Client, runs: None) -> None:
+    shown = answer(client, logged_in("viewer", "us"))
+    assert [each["dataset_name"] for each in shown["names"]] == ["birds"]
+    assert (shown["words"], shown["shown"]) == ("", 0)
+    assert {each["date"]: each["state"] for each in shown["dates"]} == {
+        "2026-01-01": "published", "2026-01-02": "failed", "2026-01-04": "published",
+    }  # fmt: skip
+    assert shown["counts"] == {"failed": 1, "missing": 1, "published": 2}
+    assert [mend["first"] + mend["last"] for mend in shown["mends"]] == ["2026-01-022026-01-03"]
+    assert shown["runs"]["2026-01-02"] == {"dag_id": "ours", "run_id": "run 2", "state": "failed"}
+    assert shown["states"] == dict(STATES)
+
+
+def test_a_run_without_settings_is_known_by_its_form(client: Client, runs: None, workspace: Path) -> None:
+    add_dated_run("run 3", workspace, "2026-01-03", "failed", stored=False, error="source_uri is no folder")
+    add_dated_run("run 5", workspace, "2026-01-05", "running", stored=False)
+    in_the_form = {**SOURCE, "data_date": "2026-01-07"}
+    add_dated_run("by hand", workspace, "2026-01-01", "failed", stored=False, conf=in_the_form)
+    add_dated_run("another source", workspace, "2026-01-06", "failed", stored=False, conf={"source_uri": "/else"})
+    shown = answer(client, logged_in("viewer", "us"))
+    states = {each["date"][8:]: (each["state"], each["words"]) for each in shown["dates"]}
+    assert states["03"] == ("failed", "Task extract failed: source_uri is no folder")
+    assert states["05"] == ("running", "")
+    assert states["07"][0] == "failed"
+    assert "06" not in states
+    assert shown["counts"] == {"failed": 3, "missing": 1, "running": 1, "published": 2}
+
+
+def test_the_newest_run_of_a_date_counts(client: Client, runs: None, workspace: Path) -> None:
+    add_dated_run("again", workspace, "2026-01-02", "running")
+    shown = answer(client, logged_in("viewer", "us"))
+    assert (shown["dates"][1]["state"], shown["runs"]["2026-01-02"]["run_id"]) == ("running", "again")
+
+
+def test_a_dataset_is_chosen_by_name_and_places(client: Client, runs: None, workspace: Path) -> None:
+    add_dated_run("of cats", workspace, "2026-01-01", "failed", name="cats")
+    who = logged_in("viewer", "us")
+    assert [each["dataset_name"] for each in answer(client, who)["names"]] == ["cats", "birds"]
+    assert answer(client, who, "?dataset_name=birds")["shown"] == 1
+    whole = f"?dataset_name=birds&workspace={workspace}&publish_uri="
+    assert answer(client, who, whole)["shown"] == 1
+    for query in ("?dataset_name=dogs", f"?dataset_name=birds&workspace={workspace}/..&publish_uri="):
+        assert answer(client, who, query)["words"] == "No run that you may see has made such a dataset."
+
+
+def test_the_dates_require_a_login_and_the_right_to_read_runs(client: Client, runs: None) -> None:
+    assert client.get("/dates").status_code == 401
+    assert client.get("/dates.json").status_code == 401
+    assert client.get("/dates.json", headers=logged_in(None)).status_code == 403
+    assert client.get("/dates", headers=logged_in("viewer")).status_code == 200
+
+
+def test_users_see_only_the_datasets_of_dags_that_they_can_read(client: Client, runs: None) -> None:
+    for query in ("", "?dataset_name=birds", "?dag_id=theirs"):
+        assert answer(client, logged_in("viewer", "them"), query)["names"] == []
+    assert client.get("/dates.json?dag_id=theirs", headers=logged_in("viewer", "us")).status_code == 403
+
+
+def test_reasons_are_shown_only_with_the_right_to_read_logs(
+    client: Client, runs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+    from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
+
+    who = logged_in("viewer", "us")
+    assert "the gate stopped it" in answer(client, who)["dates"][1]["words"]
+    before = SimpleAuthManager.is_authorized_dag
+
+    def without_logs(self: Any, **options: Any) -> bool:
+        is_of_logs = options.get("access_entity") == DagAccessEntity.TASK_LOGS
+        return not is_of_logs and before(self, **options)
+
+    monkeypatch.setattr(SimpleAuthManager, "is_authorized_dag", without_logs)
+    shown = answer(client, who)
+    assert (shown["dates"][1]["state"], shown["dates"][1]["words"]) == ("failed", "")
+
+
+def test_places_that_the_administrator_does_not_allow_are_not_read(
+    client: Client, runs: None, tmp_path: Path, allow: Callable[..., None]
+) -> None:
+    allow(tmp_path)
+    shown = answer(client, logged_in("viewer", "us"))
+    assert "is outside what TENFOLD_ALLOWED_WORKSPACES allows" in shown["words"]
+    assert "dates" not in shown
+
+
+@pytest.mark.parametrize(
+    "value", [7, {"data_date": "2026-13-01"}, {"data_date": MARKUP}, {"data_date": ["2026-01-01"]}]
+)
+def test_other_values_of_the_xcom_are_no_settings(client: Client, runs: None, value: Any) -> None:
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    with create_session() as session:
+        session.execute(
+            update(XComModel).where(XComModel.key == "settings", XComModel.run_id == "run 4").values(value=value)
+        )
+    assert set(answer(client, logged_in("viewer", "us"))["runs"]) == {"2026-01-01", "2026-01-02"}
+
+
+def test_a_removed_workspace_is_named(client: Client, runs: None, workspace: Path, tmp_path: Path) -> None:
+    moved = Path(shutil.move(workspace, tmp_path / "moved"))
+    try:
+        assert "has no dataset 'birds'" in answer(client, logged_in("viewer", "us"))["words"]
+    finally:
+        shutil.move(moved, workspace)
+
+
+def test_each_state_of_a_day_has_contrast_in_each_theme() -> None:
+    import re
+
+    css = PLUGIN.read_text()
+    rules = dict(re.findall(r"\.day\.([a-z]+) \{ ([^}]*) \}", css))
+    assert rules.keys() == STATES.keys()
+    for theme in themes(css):
+        for state, rule in rules.items():
+            parts = dict(re.findall(r"(?<![-a-z])(color|background): var\(--([a-z]+)\)", rule))
+            ground = theme[parts.get("background", "page")]
+            assert contrast(theme[parts["color"]], ground) >= MIN_CONTRAST, state
+            assert f".badge.{state}" in css
+
+
+def test_the_page_has_a_mark_for_each_state() -> None:
+    import re
+
+    from pipeline.commands.dates import MARKS
+
+    [found] = re.findall(r"const MARKS = \{([^}]*)\}", (PLUGIN.parent / "dates.js").read_text())
+    assert json.loads("{" + re.sub(r"(\w+):", r'"\1":', found) + "}") == dict(MARKS)
+
+
+# --- in a browser -----------------------------------------------------------------------------------------------------
+
+AIRFLOW = "http://airflow"
+FILES = ("dates", "assets/dates.js", "assets/monitor.js", "assets/monitor.css")
+
+
+@contextmanager
+def opened(browser: Browser, client: Client, who: dict[str, str], **options: Any) -> Iterator[Seen]:
+    """Open the page in a browser, which gets the answers of the application in this process."""
+    names = [f"/{name}" for name in (*FILES, "dates.json")]
+    # In another thread, because Playwright has an event loop in this one.
+    with ThreadPoolExecutor(1) as thread:
+        answers = dict(zip(names, thread.map(lambda name: client.get(name, headers=who), names), strict=True))
+
+    def answer_with(route: Route) -> None:
+        found = answers[urlsplit(route.request.url).path]
+        route.fulfill(status=found.status_code, headers=dict(found.headers), body=found.content)
+
+    with browser.new_context(**options) as context:
+        seen = Seen(context.new_page())
+        seen.page.route(f"{AIRFLOW}/**", answer_with)
+        seen.page.goto(f"{AIRFLOW}/dates")
+        seen.page.locator("h1").wait_for()
+        yield seen
+        assert seen.complaints == []
+        assert {urlsplit(each).netloc for each in seen.requests} == {"airflow"}
+
+
+def marks(page: Page) -> str:
+    """Return the marks of the days of the calendar."""
+    return "".join(page.locator(".calendar tbody button").all_inner_texts())
+
+
+def test_the_calendar_shows_each_day_and_the_commands(client: Client, runs: None, browser: Browser) -> None:
+    with opened(browser, client, logged_in("viewer", "us")) as seen:
+        page = seen.page
+        assert marks(page) == "ox-o"
+        assert page.get_by_role("button", name="2026-01-02: not published").get_attribute("title")
+        assert page.get_by_role("table").first.get_by_role("rowheader").all_inner_texts() == ["2026-01"]
+        assert (
+            "2 of 4 dates published, from 2026-01-01 to 2026-01-04, one per day." in page.locator("main").inner_text()
+        )
+        legend = page.get_by_role("list", name="Number of dates by state").get_by_role("listitem").all_inner_texts()
+        assert [each.split(" ", 1)[1] for each in legend] == ["not published: 1", "missing: 1", "published: 2"]
+        looks = page.get_by_role("region", name="Dates that need a look").get_by_role("row").all_inner_texts()[1:]
+        assert looks[0].split("\t") == ["2026-01-03", "missing", "1 date"]
+        assert "the gate stopped it" in looks[1]
+        commands = page.get_by_role("region", name="Commands").inner_text()
+        assert commands.startswith("make backfill FROM=2026-01-02 TO=2026-01-03 SOURCE='/")
+
+
+def test_the_calendar_is_operated_with_the_keyboard(client: Client, runs: None, browser: Browser) -> None:
+    with opened(browser, client, logged_in("viewer", "us")) as seen:
+        page = seen.page
+        page.get_by_role("region", name="Calendar of 2026").focus()
+        for key, day in (("Tab", "01"), ("ArrowRight", "02"), ("ArrowRight", "03"), ("ArrowLeft", "02")):
+            page.keyboard.press(key)
+            assert page.evaluate("document.activeElement.ariaLabel").startswith(f"2026-01-{day}: ")
+        for key in ("ArrowUp", "ArrowDown", "ArrowRight", "ArrowRight", "ArrowRight"):  # They do not leave the days.
+            page.keyboard.press(key)
+        assert page.evaluate("document.activeElement.ariaLabel").startswith("2026-01-04: ")
+        page.keyboard.press("Enter")
+        row = page.evaluate("document.activeElement.innerText").split("\t")
+        assert (row[0], row[1], row[3:5]) == ("2026-01-04", "published", ["16", "0"])
+        assert page.locator("tr.chosen").count() == 1
+        assert page.get_by_role("region", name="All dates").get_by_role("link").all_inner_texts() == [
+            "success", "failed", "success",
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_days_have_the_colors_of_the_theme(client: Client, runs: None, browser: Browser, scheme: str) -> None:
+    with opened(browser, client, logged_in("viewer", "us"), color_scheme=scheme) as seen:
+        color = "getComputedStyle(document.querySelector('.calendar .failed')).backgroundColor"
+        assert seen.page.evaluate(color) == {"light": "rgb(185, 28, 28)", "dark": "rgb(248, 113, 113)"}[scheme]
+        ground = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(0, 0, 0)"}[scheme]
+        if folder := os.environ.get("TENFOLD_SCREENSHOTS"):
+            seen.page.screenshot(path=Path(folder) / f"ui-dates-{scheme}.png", full_page=True)
+
+
+def test_markup_in_names_is_text(client: Client, runs: None, browser: Browser, workspace: Path) -> None:
+    add_dated_run(MARKUP, workspace, "2026-01-02", "failed", error=MARKUP)
+    add_dated_run("of another", workspace, "2026-01-01", "failed", name=MARKUP)
+    with opened(browser, client, logged_in("viewer", "us")) as seen:
+        assert "the dates cannot be read" in seen.page.get_by_role("alert").inner_text()
+        assert MARKUP in seen.page.get_by_role("combobox").inner_text()
+    add_dated_run("the newest", workspace, "2026-01-01", "success")
+    with opened(browser, client, logged_in("viewer", "us")) as seen:
+        looks = seen.page.get_by_role("region", name="Dates that need a look").inner_text()
+        assert MARKUP in looks
+        assert seen.page.locator("script").count() == 1
+
+
+def test_without_datasets_the_page_says_what_makes_one(client: Client, runs: None, browser: Browser) -> None:
+    with opened(browser, client, logged_in("viewer", "them")) as seen:
+        assert "No dataset has dates yet" in seen.page.get_by_role("alert").inner_text()

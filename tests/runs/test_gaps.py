@@ -1,0 +1,88 @@
+"""The usual step between dates, and the dates that are missing."""
+
+from datetime import date, timedelta
+
+import pytest
+
+from pipeline.runs.gaps import gaps_between, missing_days, usual_step
+
+
+def days(first: str, count: int, weekdays: range = range(7)) -> list[str]:
+    """Return dates from `first` on, on some days of the week."""
+    all_days = (date.fromisoformat(first) + timedelta(days=number) for number in range(count))
+    return [str(day) for day in all_days if day.weekday() in weekdays]
+
+
+def without(dates: list[str], *missing: str) -> list[str]:
+    return [each for each in dates if each not in missing]
+
+
+WEEKDAYS = days("2026-01-05", 26, range(5))
+HOURS = [f"2026-01-{day:02d}T{hour:02d}:00" for day in (1, 2) for hour in range(24)]
+
+
+@pytest.mark.parametrize(
+    ("dates", "step", "gaps"),
+    [
+        ([], None, []),
+        (["2026-01-01"], None, []),
+        (days("2026-01-01", 3), "day", []),
+        (without(days("2026-01-01", 5), "2026-01-03"), "day", [("2026-01-03", "2026-01-03", 1)]),
+        (
+            without(days("2026-02-26", 8), "2026-02-28", "2026-03-01", "2026-03-04"),
+            "day",
+            [("2026-02-28", "2026-03-01", 2), ("2026-03-04", "2026-03-04", 1)],
+        ),
+        (["2026-01-01", "2026-01-09"], "8 days", []),
+        (["2026-01-05", "2026-01-12", "2026-01-26"], "7 days", [("2026-01-19", "2026-01-19", 1)]),
+        (WEEKDAYS, "day, some days of the week off", []),
+        (
+            without(WEEKDAYS, "2026-01-09", "2026-01-12", "2026-01-21"),
+            "day, some days of the week off",
+            [("2026-01-09", "2026-01-12", 2), ("2026-01-21", "2026-01-21", 1)],
+        ),
+        # In less than two weeks, a weekend may be missing by chance.
+        (days("2026-01-05", 9, range(5)), "day", [("2026-01-10", "2026-01-11", 2)]),
+        (["2025-11-01", "2025-12-01", "2026-03-01"], "month", [("2026-01-01", "2026-02-01", 2)]),
+        (["2023-01-01", "2024-01-01", "2026-01-01"], "12 months", [("2025-01-01", "2025-01-01", 1)]),
+        (HOURS, "hour", []),
+        (
+            without(HOURS, "2026-01-01T23:00", "2026-01-02T00:00", "2026-01-02T05:00"),
+            "hour",
+            [("2026-01-01T23:00", "2026-01-02T00:00", 2), ("2026-01-02T05:00", "2026-01-02T05:00", 1)],
+        ),
+        (
+            ["2026-01-01T00:00", "2026-01-01T00:15", "2026-01-01T00:40"],
+            "15 minutes",
+            [("2026-01-01T00:30", "2026-01-01T00:30", 1)],
+        ),
+    ],
+)  # fmt: skip
+def test_gaps_follow_from_the_usual_step(dates: list[str], step: str | None, gaps: list[tuple[str, str, int]]):
+    found = usual_step(dates)
+    assert (found and str(found)) == step
+    assert [(each.first, each.last, each.dates) for each in (gaps_between(dates, found) if found else ())] == gaps
+
+
+def test_a_gap_of_centuries_between_minutes_is_found_at_once():
+    dates = ["0001-01-01T00:00", "0001-01-01T00:01", "0001-01-01T00:02", "2026-01-01T00:00"]
+    step = usual_step(dates)
+    assert step
+    [gap] = gaps_between(dates, step)
+    assert (gap.first, gap.last, gap.dates) == ("0001-01-01T00:03", "2025-12-31T23:59", 1_065_047_037)
+
+
+@pytest.mark.parametrize(
+    ("dates", "missing"),
+    [
+        (without(days("2026-01-01", 6), "2026-01-03", "2026-01-04"), ["2026-01-03", "2026-01-04"]),
+        (without(WEEKDAYS, "2026-01-09", "2026-01-12"), ["2026-01-09", "2026-01-12"]),
+        (["2025-11-01", "2025-12-01", "2026-03-01"], ["2026-01-01", "2026-02-01"]),
+        (["2026-01-05", "2026-01-12", "2026-02-02"], ["2026-01-19", "2026-01-26"]),
+        (without(HOURS, "2026-01-01T23:00", "2026-01-02T00:00"), ["2026-01-01", "2026-01-02"]),
+    ],
+)
+def test_missing_days_are_those_on_which_a_date_is_expected(dates: list[str], missing: list[str]):
+    step = usual_step(dates)
+    assert step
+    assert [day for gap in gaps_between(dates, step) for day in missing_days(gap, step)] == missing
