@@ -33,14 +33,13 @@ def add_tasks(for_training: bool, example_kind: str = "images") -> None:
     def upload(planned, written, settings):  # type: ignore[no-untyped-def]
         approved = ApproveOperator(
             task_id="approve",
-            plan_file=planned["plan"],
             settings=settings,
             # If all shards are complete, the mapped task is skipped, and this one must run nevertheless.
             trigger_rule="none_failed",
             doc_md=APPROVE_DOC,
         )
         copied = copy.partial(settings=settings).expand(plan_file=planned)
-        committed = commit.override(outlets=[] if for_training else [DATASETS])(planned["plan"], settings)
+        committed = commit.override(outlets=[] if for_training else [DATASETS])(settings)
         committed.operator.operator_extra_links = (CardLink(),)
         written >> approved >> copied >> committed
         return committed
