@@ -33,7 +33,6 @@ def extract(for_training: bool, example_kind: str = "images") -> list[str]:
     *A failure*: a setting or the source is wrong, or a small dataset exceeds a threshold of the data gate. The message
     names it. The task is not retried: trigger the DAG again with another value.
     """
-    from pipeline.runs.requirements import require_before_listing, require_trainable
     from pipeline.stages.extract import divide, list_all
     from pipeline.stages.small import build_small
 
@@ -42,6 +41,8 @@ def extract(for_training: bool, example_kind: str = "images") -> list[str]:
     # A manual run without a date, and a run that an asset triggered, have no logical date.
     settings = or_sample_images(settings_of_run(example_kind)).dated(run.logical_date or run.run_after)
     if for_training:
+        from pipeline.runs.requirements import require_before_listing  # Imports SciPy, which takes 0.2 s.
+
         require_before_listing(settings)
         _warn_of_slots(settings)
     ranges = divide(settings)
@@ -49,6 +50,8 @@ def extract(for_training: bool, example_kind: str = "images") -> list[str]:
     context["ti"].xcom_push(key="settings", value=settings.model_dump())
     snapshot = None if ranges else list_all(settings)
     if for_training and snapshot:
+        from pipeline.runs.requirements import require_trainable
+
         require_trainable(settings, snapshot)
     # Airflow would refuse to start the next task without this XCom.
     context["ti"].xcom_push(key="snapshot", value=str(snapshot or ""))
@@ -87,13 +90,14 @@ def plan(settings: dict[str, Any], snapshot: str, ranges: list[str], for_trainin
     """
     from pipeline.gate.decide import ask_later
     from pipeline.plan.plan import load_plan
-    from pipeline.runs.requirements import require_trainable
     from pipeline.stages.extract import join
     from pipeline.stages.shard import plan_shards
 
     if ranges:
         snapshot = str(join(settings_from(settings), ranges))
         if for_training:
+            from pipeline.runs.requirements import require_trainable  # As in `extract`.
+
             require_trainable(settings_from(settings), place_of(snapshot))
     is_mapped = settings["engine"] == "local"
     # Another engine balances its own tasks, so these may be small.
@@ -159,7 +163,11 @@ def copy(plan_file: str, settings: dict[str, Any]) -> None:
 
 
 # If there is nothing to write, the mapped tasks are skipped, and the dataset is complete. That is no failure.
-@task(trigger_rule="none_failed", execution_timeout=timedelta(hours=2))
+@task(
+    trigger_rule="none_failed",
+    execution_timeout=timedelta(hours=2),
+    multiple_outputs=False,  # Otherwise, Airflow also stores each value of the result, with a request for each.
+)
 def commit(settings: dict[str, Any]) -> dict[str, Any]:
     """Write `dataset.json`. From then on the dataset exists, and the event of the asset has its version.
 
