@@ -204,7 +204,7 @@ def test_any_task_can_be_cleared(
     published = writes(folder.rglob("*"))
     assert len(published) > 13
 
-    for task_id in ("upload.commit", "upload.copy", "shard.write", "shard.plan", "extract"):
+    for task_id in ("upload.commit", "upload.copy", "upload.approve", "shard.write", "shard.plan", "extract"):
         _clear(airflow, run_id, task_id)
         assert _ended(client, run_id) == "success", task_id
         assert writes(folder.rglob("*")) == published, task_id
