@@ -90,9 +90,9 @@ def _wait_for_question(airflow: Embedded, client: Client, run_id: str) -> None:
 
     def is_waiting() -> bool:
         key = f"TaskInstanceKey(dag_id='image_dataset', task_id='{TASK}', run_id='{run_id}'"
-        task_has_ended = f"state success for task instance {key}" in airflow.log("scheduler").read_text(
-            errors="replace"
-        )
+        lines = airflow.log("scheduler").read_text(errors="replace").splitlines()
+        # Airflow 3.4 writes the id of the task instance between the two.
+        task_has_ended = any("state success for task instance" in line and key in line for line in lines)
         return task_has_ended and bool(_task(client, run_id)["state"] == "awaiting_input")
 
     wait(is_waiting)
