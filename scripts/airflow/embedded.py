@@ -30,6 +30,8 @@ MIGRATION = "db-migrate"
 USUAL: Mapping[str, str] = {}
 """Stands for no settings beside those of `environment`."""
 _LOG_TAIL_LINES = 15
+_START_AGAIN = "`make down` and then `make up` start Airflow again, and its runs continue. "
+"""What to do with an Airflow of `up` that lacks a process."""
 
 
 def components(port: int) -> dict[str, list[str]]:
@@ -96,7 +98,8 @@ class Embedded(Airflow):
     def check(self) -> None:
         """Raise Failed, with the end of its log, if a process has died."""
         for name in self.dead():
-            raise Failed(f"Airflow's {name} has ended unexpectedly. {self._end_of_log(name)}")
+            hint = _START_AGAIN if self.stays else ""
+            raise Failed(f"Airflow's {name} has ended unexpectedly. {hint}{self._end_of_log(name)}")
 
     def stop(self) -> None:
         """End all processes and whatever they started."""

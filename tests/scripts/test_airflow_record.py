@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.allowed import ALL
-from scripts.airflow.embedded import components, recorded_airflow, settings_in, usable_airflow
-from scripts.airflow.errors import Refused
+from scripts.airflow.embedded import Embedded, components, recorded_airflow, settings_in, usable_airflow
+from scripts.airflow.errors import Failed, Refused
 from scripts.airflow.keys import load_keys
 from scripts.airflow.processes import Identity, identify
 from scripts.airflow.record import Record, exclusive_home, forget_record, read_record, write_record
@@ -75,3 +75,17 @@ def test_an_airflow_of_an_older_version_is_refused_and_can_be_stopped(
     environ = environment(layout, airflow.keys, 8080, dict.fromkeys(ALL, "*"))
     airflow._note(processes, settings_in(environ))
     assert usable_airflow(layout) is not None
+
+
+@pytest.mark.parametrize(("background", "is_named"), [(True, True), (False, False)])
+def test_the_error_of_a_dead_process_names_what_to_do_if_airflow_stays(
+    tmp_path: Path, background: bool, is_named: bool
+) -> None:
+    layout = layout_from({"TENFOLD_HOME": str(tmp_path)})
+    process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    airflow = Embedded(layout, Record(8080, background, {"scheduler": identify(process.pid)}))
+    airflow.check()
+    process.communicate()
+    with pytest.raises(Failed, match="Airflow's scheduler has ended unexpectedly") as raised:
+        airflow.check()
+    assert ("`make down` and then `make up`" in str(raised.value)) == is_named
