@@ -41,6 +41,7 @@ from pipeline.dataset.manifest import load
 from pipeline.dataset.partitions import newest_partitions
 from pipeline.dataset.verify import verify
 from pipeline.errors import DatasetError
+from scripts.airflow.embedded import components
 
 DAG, TRAINER, NAME = "image_dataset", "retrain", "year"
 FIRST_DATE = date(2024, 1, 1)
@@ -308,8 +309,8 @@ def measure(year: Year, days: Sequence[date], section: Section, cpu_s: float) ->
         if killed := figures.pop(f"{name} killed at", 0.0):
             following = (end.timestamp() - killed for end in ends if end.timestamp() > killed)
             figures[f"from the killed {name} to the next end of a date, s"] = next(following, 0.0)
-    for name, peak in year.costs.peak_mb.items():
-        figures[f"peak memory of {name} so far, MB"] = peak
+    for name in components(0):
+        figures[f"peak memory of {name} so far, MB"] = year.costs.peak_mb[name]
     database = year.operator.database
     figures["airflow.db, MB"] = size_mb(*database.parent.glob(f"{database.name}*"))
     figures["logs of Airflow, MB"] = size_mb(year.operator.home / "logs")
