@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev env-engines env-readers env-airflow34 run backfill up down status test test-core test-long docs check lock clean bench-env bench-sharding \
 	bench-engines bench-planning bench-input bench-storage bench-orchestration bench-training bench-steps bench-monitoring bench-gpu bench-plugin bench-verdicts bench-tables \
-	bench-forms bench-intervals bench-promotion bench-served-pixels demo-gcs docker-up \
+	bench-forms bench-intervals bench-promotion bench-served-pixels bench-year demo-gcs docker-up \
 	docker-check docker-down
 
 VENV_PYTHON := .venv/bin/python
@@ -161,6 +161,9 @@ bench-storage: env .bench/storage/installed ## measure transfers, next to other 
 
 bench-orchestration: env ## measure the time that Airflow adds to the work itself; BENCH='--imports'
 	$(call bench,benchmarks.orchestration)
+
+bench-year: env ## backfill a year of dates in an Airflow of its own, kill parts of it, and measure; BENCH='--dates 14'
+	$(call bench,benchmarks.year)
 
 bench-training: env ## measure training steps, next to Model.fit and a bare step; BENCH='--only overhead'
 	$(call bench,benchmarks.training)

@@ -73,16 +73,19 @@ def cpu_seconds(airflow: Embedded) -> dict[str, float]:
     """
     found = {}
     for name, identity in airflow.record.processes.items():
-        process = psutil.Process(identity.pid)
-        own = process.cpu_times()
-        found[name] = own.user + own.system
-        found[f"processes of {name}"] = own.children_user + own.children_system
-        for each in process.children(recursive=True):
-            with suppress(psutil.Error):  # It has ended meanwhile.
-                times = each.cpu_times()
-                spent = times.user + times.system + times.children_user + times.children_system
-                found[f"processes of {name}"] += spent
+        found[name], found[f"processes of {name}"] = cpu_of(psutil.Process(identity.pid))
     return found
+
+
+def cpu_of(process: psutil.Process) -> tuple[float, float]:
+    """Return the CPU seconds of a process, and those of all processes below it, including those that have ended."""
+    own = process.cpu_times()
+    below = own.children_user + own.children_system
+    for each in process.children(recursive=True):
+        with suppress(psutil.Error):  # It has ended meanwhile.
+            times = each.cpu_times()
+            below += times.user + times.system + times.children_user + times.children_system
+    return own.user + own.system, below
 
 
 def rows_in(database: Path) -> Counter[str]:

@@ -166,7 +166,7 @@ def _started(airflow: Embedded, dag_id: str, signals: Signals) -> Iterator[Clien
     # The database may hold a parse of older code, so the DAG must be parsed after this time.
     begin, since = time.monotonic(), datetime.now(UTC)
     with closing(_client(airflow, dag_id, signals)) as client:
-        airflow.start(signals)
+        airflow.start(signals, client.ready if airflow.stays else None)
         wait_until_ready(airflow, client, since, signals)
         say(f"Airflow is ready after {time.monotonic() - begin:.0f} s")
         yield client

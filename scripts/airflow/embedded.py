@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pipeline.config.allowed import ALL
@@ -26,17 +26,19 @@ from scripts.airflow.signals import Signals
 from scripts.ports import HOST, is_forbidden, is_taken
 
 FAVORITE_PORT = 8080
-MIGRATION = "db-migrate"
+MIGRATION, SCHEDULER = "db-migrate", "scheduler"
 USUAL: Mapping[str, str] = {}
 """Stands for no settings beside those of `environment`."""
 _LOG_TAIL_LINES = 15
+_START_AGAIN = "`make down` and then `make up` start Airflow again, and its runs continue. "
+"""What to do with an Airflow of `up` that lacks a process."""
 
 
 def components(port: int) -> dict[str, list[str]]:
     """Return Airflow's commands, by log name, without log servers: they would listen on all interfaces."""
     return {
         "api-server": ["api-server", "--host", HOST, "--port", str(port)],
-        "scheduler": ["scheduler", "--skip-serve-logs"],
+        SCHEDULER: ["scheduler", "--skip-serve-logs"],
         "dag-processor": ["dag-processor"],
         "triggerer": ["triggerer", "--skip-serve-logs"],
     }
@@ -54,11 +56,24 @@ class Embedded(Airflow):
         # The processes that this command started. A dead child stays a zombie until its parent has waited for it.
         self._children: list[subprocess.Popen[bytes]] = []
 
-    def start(self, signals: Signals) -> None:
-        """Prepare the database, then start the four processes. Ends with them if anything stops it half way."""
+    def start(self, signals: Signals, takes_tasks: Callable[[], bool] | None = None) -> None:
+        """Prepare the database, then start the four processes. Ends with them if anything stops it half way.
+
+        If `takes_tasks` is given, the scheduler starts last, when this function says that the API server is ready. A
+        scheduler that finds unfinished runs starts their tasks at once. Without an API server, a task gives up after
+        about 10 s, and has lost an attempt.
+        """
         self.migrate(signals)
-        for name, command in components(self.record.port).items():
+        commands = components(self.record.port)
+        scheduler = commands.pop(SCHEDULER)
+        for name, command in commands.items():
             self.add(name, command)
+        begin = time.monotonic()
+        while takes_tasks and not takes_tasks():
+            self.check()
+            check_time(begin, f"its API server does not answer: see {self.log('api-server')}")
+            signals.pause(0.2)
+        self.add(SCHEDULER, scheduler)
 
     def migrate(self, signals: Signals) -> None:
         """Create or migrate the database, unless this Airflow has already done so."""
@@ -96,7 +111,8 @@ class Embedded(Airflow):
     def check(self) -> None:
         """Raise Failed, with the end of its log, if a process has died."""
         for name in self.dead():
-            raise Failed(f"Airflow's {name} has ended unexpectedly. {self._end_of_log(name)}")
+            hint = _START_AGAIN if self.stays else ""
+            raise Failed(f"Airflow's {name} has ended unexpectedly. {hint}{self._end_of_log(name)}")
 
     def stop(self) -> None:
         """End all processes and whatever they started."""

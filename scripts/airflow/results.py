@@ -10,6 +10,7 @@ COMMIT = "upload.commit"
 """The task that returns the published dataset."""
 _LAST_LINES = 5
 """Lines that are shown of a log without an exception."""
+_SILENT = "its process ended without a message, for example because it was killed"
 
 
 def results(client: Client, run_id: str) -> list[str]:
@@ -85,9 +86,10 @@ def error_text(entries: Sequence[Any]) -> str:
         if record.get("error_detail"):
             return "\n".join(_exceptions(record["error_detail"]))
     errors = [record for record in records if record.get("level") in ("error", "critical")]
-    lines = [_event(entry) for entry in (errors or entries)]
-    # Lines with `::` are marks of Airflow that fold groups of lines in its UI.
-    return "\n".join([line for line in lines if line and not line.startswith("::")][-_LAST_LINES:]) or "(no log)"
+    # Lines with `::` are marks of Airflow that fold groups of lines in its UI. The path of the log is no message.
+    other = ("::", log_path(entries) or "::")
+    lines = [line for line in map(_event, errors or entries) if line and not line.startswith(other)]
+    return "\n".join(lines[-_LAST_LINES:]) or _SILENT
 
 
 def log_path(entries: Sequence[Any]) -> str:

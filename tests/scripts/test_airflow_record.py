@@ -2,17 +2,19 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from pipeline.config.allowed import ALL
-from scripts.airflow.embedded import components, recorded_airflow, settings_in, usable_airflow
-from scripts.airflow.errors import Refused
+from scripts.airflow.embedded import USUAL, Embedded, components, recorded_airflow, settings_in, usable_airflow
+from scripts.airflow.errors import Failed, Refused
 from scripts.airflow.keys import load_keys
 from scripts.airflow.processes import Identity, identify
 from scripts.airflow.record import Record, exclusive_home, forget_record, read_record, write_record
 from scripts.airflow.settings import environment, layout_from
+from scripts.airflow.signals import Signals
 
 HOLD = """
 import sys
@@ -75,3 +77,46 @@ def test_an_airflow_of_an_older_version_is_refused_and_can_be_stopped(
     environ = environment(layout, airflow.keys, 8080, dict.fromkeys(ALL, "*"))
     airflow._note(processes, settings_in(environ))
     assert usable_airflow(layout) is not None
+
+
+@pytest.mark.parametrize(("background", "is_named"), [(True, True), (False, False)])
+def test_the_error_of_a_dead_process_names_what_to_do_if_airflow_stays(
+    tmp_path: Path, background: bool, is_named: bool
+) -> None:
+    layout = layout_from({"TENFOLD_HOME": str(tmp_path)})
+    process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    airflow = Embedded(layout, Record(8080, background, {"scheduler": identify(process.pid)}))
+    airflow.check()
+    process.communicate()
+    with pytest.raises(Failed, match="Airflow's scheduler has ended unexpectedly") as raised:
+        airflow.check()
+    assert ("`make down` and then `make up`" in str(raised.value)) == is_named
+
+
+class Started(Embedded):
+    """Starts nothing, and keeps the names of what it would start."""
+
+    names: list[str]
+
+    def migrate(self, signals: Signals) -> None:
+        self.names = []
+
+    def add(self, name: str, command: list[str], settings: Mapping[str, str] = USUAL) -> None:
+        self.names.append(name)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_the_scheduler_of_an_airflow_with_unfinished_runs_starts_after_the_api_server(
+    tmp_path: Path, waits: bool
+) -> None:
+    airflow = Started(layout_from({"TENFOLD_HOME": str(tmp_path)}), Record(8080, waits, {}))
+    seen: list[bool] = []
+
+    def takes_tasks() -> bool:
+        seen.append("api-server" in airflow.names and "scheduler" not in airflow.names)
+        return len(seen) > 2
+
+    with Signals() as signals:
+        airflow.start(signals, takes_tasks if waits else None)
+    assert sorted(airflow.names) == sorted(components(8080))
+    assert seen == [True] * (3 if waits else 0)

@@ -20,7 +20,9 @@ HEAD = [{"event": "::group::Log message source details"}, {"event": "/logs/attem
 @pytest.mark.parametrize(
     ("entries", "text"),
     [
-        ([], "(no log)"),
+        ([], "its process ended without a message, for example because it was killed"),
+        ([*HEAD, line("::group::Pre Execute")],
+         "its process ended without a message, for example because it was killed"),
         (["only text"], "only text"),
         ([line("::group::Pre Execute"), line("a"), line("b")], "a\nb"),
         ([line(str(number)) for number in range(9)], "4\n5\n6\n7\n8"),

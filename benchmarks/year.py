@@ -1,0 +1,409 @@
+"""What a year of dates does in the embedded Airflow: a backfill with failures, late corrections, and what both take.
+
+    make bench-year
+    python -m benchmarks.year [--dates 365] [--images 20] [--second-year] [--json FILE]
+
+The first section backfills `image_dataset` for all dates, as `make up` and `make backfill` do. Some dates are bad.
+After a quarter of the dates, the scheduler is killed. The operator then stops Airflow, starts it, and gives the same
+command again. After half of the dates, the process of a running task is killed. The second section adds a photograph to
+ten old dates, and backfills these again. With `--second-year`, a third section backfills as many further dates, while
+another DAG runs every few minutes. `retrain` trains after each backfill.
+
+Each section is checked: the datasets, the reasons of the bad dates, and the number of trainings. The exit code is 1 if
+a check failed. The files of Airflow and of the workspace then stay, for a look at them.
+"""
+
+import argparse
+import csv
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.backfill import rows_in
+from benchmarks.harness.dates import MIN_DATES, Dates, draw_another, draw_dates, plan_dates
+from benchmarks.harness.embedded import Costs, Operator, pages_s, size_mb
+from benchmarks.harness.machine import HOME, OtherLoad, logs, machine_line, new_folder, say
+from pipeline.config.allowed import open_unless_set
+from pipeline.config.settings import settings_from
+from pipeline.config.workspace import name_folder
+from pipeline.dataset.manifest import load
+from pipeline.dataset.partitions import newest_partitions
+from pipeline.dataset.verify import verify
+from pipeline.errors import DatasetError
+from scripts.airflow.embedded import components
+
+DAG, TRAINER, NAME = "image_dataset", "retrain", "year"
+FIRST_DATE = date(2024, 1, 1)
+WINDOW = 30
+TINY = f"""
+epochs = 1
+image_size = 32
+batch_size = 8
+num_shards = 1
+validation_fraction = 0.25
+window = {WINDOW}
+"""
+"""The settings of all runs. The training is as small as it can be: it is not what is measured."""
+BESIDE = "TENFOLD_TABULAR_SCHEDULE", "*/3 * * * *"
+"""The schedule that is active in the second year. Its DAG trains on a small table, and makes no dataset of a date."""
+ROWS_OF_TABLE = 200
+POLL_S, PROGRESS_S = 2.0, 30.0
+BIG_TABLES = 6
+CPU, WALL = "CPU seconds of Airflow and its tasks", "seconds from the first start to the last end"
+WAIT = "from the killed scheduler to the next end of a date, s"
+ENDED = "state IN ('success', 'failed')"
+
+
+@dataclass
+class Section:
+    """What a backfill did and took."""
+
+    dates: int
+    figures: dict[str, float] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Why dates failed, by the date."""
+    checks: dict[str, bool] = field(default_factory=dict)
+    pages: dict[str, list[float]] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    """Rows of each table of Airflow's database at the end."""
+
+    def check(self, what: str, found: object, wanted: object) -> None:
+        """Keep whether something is as it should be, and say what it is otherwise."""
+        self.checks[what] = found == wanted
+        say(f"{'ok' if found == wanted else f'WRONG, {found} instead of {wanted}'}: {what}")
+
+
+@dataclass
+class Year:
+    """The Airflow, its source and its dates."""
+
+    operator: Operator
+    costs: Costs
+    source: Path
+    images: int
+
+    def backfill(self, days: Sequence[date], *arguments: str) -> "subprocess.Popen[bytes]":
+        """Start a backfill of days that follow one another."""
+        options = ["--from", days[0].isoformat(), "--to", days[-1].isoformat(), "--source", f"{self.source}/{{date}}"]
+        return self.operator.start("backfill", *options, "--params", json.dumps({"dataset_name": NAME}), *arguments)
+
+    def runs(self, days: Sequence[date], columns: str, where: str = "1") -> list[Any]:
+        """Return columns of the runs of days that follow one another."""
+        until = (days[-1] + timedelta(days=1)).isoformat()
+        query = f"SELECT {columns} FROM dag_run WHERE dag_id = ? AND logical_date >= ? AND logical_date < ? AND {where}"
+        return self.operator.ask(query, DAG, days[0].isoformat(), until)
+
+    def ended(self, days: Sequence[date], since: datetime) -> int:
+        """Return how many runs of the days have ended since a time."""
+        return sum(moment(end) > since for (end,) in self.runs(days, "end_date", f"{ENDED} AND end_date IS NOT NULL"))
+
+    def trainings(self) -> Counter[str]:
+        """Return how many runs of `retrain` trained or not, by the state of the training."""
+        query = "SELECT state FROM task_instance WHERE dag_id = ? AND task_id = 'train'"
+        return Counter(str(state) for (state,) in self.operator.ask(query, TRAINER))
+
+
+def main() -> None:
+    """Measure, and print Markdown."""
+    options = parse(sys.argv[1:])
+    open_unless_set()
+    folder, sections = new_folder("year"), {}
+    log = logs() / "year.log"
+    log.unlink(missing_ok=True)
+    operator = Operator(folder, TINY, log)
+    try:
+        with OtherLoad() as load, Costs(operator) as costs:
+            year = Year(operator, costs, folder / "source", options.images)
+            for name, section in measured(year, options):
+                sections[name] = section
+                say(f"{name}: {json.dumps(vars(section))}")
+                if options.json:
+                    options.json.write_text(
+                        json.dumps({each: vars(found) for each, found in sections.items()}, indent=1)
+                    )
+    finally:
+        operator.command("down")
+    print("\n".join([machine_line("apache-airflow"), load.sentence(), "", *table(sections)]), flush=True)
+    if not all(all(section.checks.values()) for section in sections.values()):
+        raise SystemExit(f"A check failed. The files are in {folder}, and the output of the commands in {log}")
+    shutil.rmtree(HOME / "work", ignore_errors=True)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.year", description="A year of dates in Airflow.")
+    parser.add_argument("--dates", type=int, default=365, help=f"dates of each backfill, at least {MIN_DATES}")
+    parser.add_argument("--images", type=int, default=20, help="photographs of each date")
+    parser.add_argument("--second-year", action="store_true", help="backfill as many dates again beside a schedule")
+    parser.add_argument("--json", type=Path, help="file for every figure, written after each section")
+    options = parser.parse_args(arguments)
+    if options.dates < MIN_DATES:
+        parser.error(f"--dates must be at least {MIN_DATES}, got {options.dates}")
+    return options
+
+
+def measured(year: Year, options: argparse.Namespace) -> Any:
+    """Yield each section by its name."""
+    first = new_dates(year, FIRST_DATE, options.dates)
+    say("starting Airflow")
+    year.operator.command("up")
+    yield "dates with two kills", section_of(year, first, lambda section: killed_backfill(year, first, section))
+    yield "late corrections", corrections(year, first)
+    if options.second_year:
+        second = new_dates(year, first.days[-1] + timedelta(days=1), options.dates)
+        restart_beside_schedule(year.operator)
+        name = f"further dates, {BESIDE[0]}={BESIDE[1]}"
+        yield name, section_of(year, second, lambda section: plain_backfill(year, second.days, section))
+
+
+def new_dates(year: Year, begin: date, count: int) -> Dates:
+    """Draw the photographs of dates."""
+    dates = plan_dates(begin, count)
+    say(f"drawing {year.images} photographs for each of {count} dates")
+    draw_dates(year.source, dates, year.images)
+    return dates
+
+
+# --- backfills --------------------------------------------------------------------------------------------------------
+
+
+def section_of(year: Year, dates: Dates, backfill: Callable[[Section], None]) -> Section:
+    """Backfill new dates, and check what came of them."""
+    section, before, cpu_s = Section(len(dates.days)), year.trainings(), year.costs.cpu_s()
+    backfill(section)
+    measure(year, dates.days, section, cpu_s)
+    section.reasons = reasons_in(year.operator.last_output())
+    section.check("each bad date is named with a reason", sorted(section.reasons), sorted(map(str, dates.bad)))
+    check_datasets(year, dates.good, year.images, section)
+    check_training(year, before, section)
+    return section
+
+
+def killed_backfill(year: Year, dates: Dates, section: Section) -> None:
+    """Backfill the dates. Kill the scheduler after a quarter of them, and a task after half of them."""
+    days, since = dates.days, datetime.now(UTC)
+    command = year.backfill(days)
+    until_ended(year, days, since, len(days) // 4, command)
+    restart_after_kill(year, section)
+    command = year.backfill(days)
+    until_ended(year, days, since, len(days) // 2, command)
+    kill_a_task(year, command, section)
+    until_ended(year, days, since, len(days), command)
+    section.check("the backfill ends with exit code 1, because dates failed", command.wait(), 1)
+
+
+def plain_backfill(year: Year, days: Sequence[date], section: Section, *arguments: str, code: int = 1) -> None:
+    """Backfill days without any harm."""
+    since = datetime.now(UTC)
+    command = year.backfill(days, *arguments)
+    until_ended(year, days, since, len(days), command)
+    section.check(f"the backfill ends with exit code {code}", command.wait(), code)
+
+
+def until_ended(
+    year: Year, days: Sequence[date], since: datetime, count: int, command: "subprocess.Popen[bytes]"
+) -> None:
+    """Wait until so many runs of a backfill have ended, or its command has."""
+    said = 0.0
+    while (ended := year.ended(days, since)) < count and command.poll() is None:
+        if time.monotonic() - said > PROGRESS_S:
+            said = time.monotonic()
+            say(f"{ended} of {len(days)} dates have ended")
+        time.sleep(POLL_S)
+    if ended < count:
+        raise SystemExit("\n".join(["The backfill ended too early:", *year.operator.last_output()[-20:]]))
+
+
+def restart_after_kill(year: Year, section: Section) -> None:
+    """Kill the scheduler, and start Airflow again as an operator does."""
+    year.costs.look()
+    say("killing the scheduler")
+    section.figures["scheduler killed at"] = time.time()
+    year.operator.processes()["scheduler"].kill()
+    begin = time.monotonic()
+    # The command of the backfill sees it by itself, and says which process has ended.
+    while "has ended unexpectedly" not in "\n".join(year.operator.last_output()):
+        time.sleep(POLL_S)
+    section.figures["noticed by the command after, s"] = time.monotonic() - begin
+    year.operator.command("down")
+    year.operator.command("up")
+    section.figures["down and up, s"] = time.monotonic() - begin - section.figures["noticed by the command after, s"]
+    say(f"Airflow is back after {time.monotonic() - begin:.0f} s")
+
+
+def kill_a_task(year: Year, command: "subprocess.Popen[bytes]", section: Section) -> None:
+    """Kill the process of the first task that is seen to run."""
+    while command.poll() is None:
+        running = year.operator.ask(
+            "SELECT run_id, task_id, pid FROM task_instance WHERE dag_id = ? AND state = 'running' AND pid > 0", DAG
+        )
+        for run_id, task_id, pid in running:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:  # It has ended meanwhile.
+                continue
+            say(f"killed {task_id} of {run_id}")
+            section.figures["task killed at"] = time.time()
+            return
+        time.sleep(0.1)
+    section.check("a task was killed", False, True)
+
+
+def corrections(year: Year, dates: Dates) -> Section:
+    """Add a photograph to old dates, and backfill them again."""
+    days, versions = dates.corrected, partitions_of(year)
+    for day in days:
+        draw_another(year.source, day, year.images)
+    section, before, cpu_s = Section(len(days)), year.trainings(), year.costs.cpu_s()
+    plain_backfill(year, days, section, "--reprocess", "all", code=0)
+    measure(year, days, section, cpu_s)
+    now = partitions_of(year)
+    changed = sorted(day for day in now if now[day] != versions.get(day))
+    section.check("the corrected dates have new versions, and no other dates", changed, [str(day) for day in days])
+    check_datasets(year, days, year.images + 1, section, others=len(dates.good))
+    check_training(year, before, section)
+    return section
+
+
+def restart_beside_schedule(operator: Operator) -> None:
+    """Start Airflow again, with another DAG that starts by itself."""
+    table = operator.settings.with_name("table.csv")
+    generator = random.Random(0)
+    with open(table, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["number", "color", "label"])
+        for _ in range(ROWS_OF_TABLE):
+            color = generator.choice(["red", "blue"])
+            writer.writerow([generator.random(), color, "yes" if color == "red" else "no"])
+    operator.settings.write_text(f'{TINY}\nsource_uri = "{table}"\nlabel_column = "label"\n')
+    variable, schedule = BESIDE
+    operator.environ[variable] = schedule
+    say(f"starting Airflow again with {variable}={schedule}")
+    operator.command("down")
+    operator.command("up")
+
+
+# --- figures and checks -----------------------------------------------------------------------------------------------
+
+
+def measure(year: Year, days: Sequence[date], section: Section, cpu_s: float) -> None:
+    """Keep what the backfill took, and what Airflow and the workspace hold after it."""
+    say("measuring")
+    figures = section.figures
+    figures[CPU] = year.costs.cpu_s() - cpu_s
+    times = [(moment(begin), moment(end)) for begin, end in year.runs(days, "start_date, end_date")]
+    begin, ends = min(start for start, _ in times), sorted(end for _, end in times)
+    figures[WALL] = (ends[-1] - begin).total_seconds()
+    for name in ("scheduler", "task"):
+        if killed := figures.pop(f"{name} killed at", 0.0):
+            following = (end.timestamp() - killed for end in ends if end.timestamp() > killed)
+            figures[f"from the killed {name} to the next end of a date, s"] = next(following, 0.0)
+    for name in components(0):
+        figures[f"peak memory of {name} so far, MB"] = year.costs.peak_mb[name]
+    database = year.operator.database
+    figures["airflow.db, MB"] = size_mb(*database.parent.glob(f"{database.name}*"))
+    figures["logs of Airflow, MB"] = size_mb(year.operator.home / "logs")
+    figures["workspace, MB"] = size_mb(year.operator.workspace)
+    section.rows = dict(rows_in(database).most_common(BIG_TABLES))
+    section.pages = pages_s(year.operator, DAG)
+
+
+def reasons_in(output: Sequence[str]) -> dict[str, str]:
+    """Return the reasons of failed dates that a backfill printed at its end."""
+    found = (line.partition(": ") for line in output if line[:4].isdecimal() and line[10:12] == ": ")
+    return {day: reason for day, _, reason in found}
+
+
+def partitions_of(year: Year) -> dict[str, str]:
+    """Return the versions of all dates."""
+    return newest_partitions(name_folder(settings(year)), 10_000)
+
+
+def settings(year: Year) -> Any:
+    """Return the settings that say where the datasets are."""
+    return settings_from({"workspace": str(year.operator.workspace), "dataset_name": NAME})
+
+
+def check_datasets(year: Year, days: Sequence[date], images: int, section: Section, others: int = 0) -> None:
+    """Read every record of the newest versions of the days, and count all versions. `others` are older ones."""
+    folder, versions = name_folder(settings(year)), partitions_of(year)
+    found = {str(day): records_of(folder / versions[str(day)]) for day in days if str(day) in versions}
+    section.check(f"each good date has {images} sound records", found, dict.fromkeys(map(str, days), images))
+    made = [load(path.parent) for path in Path(str(folder)).glob("*/dataset.json")]
+    single = sum(not dataset.window for dataset in made)
+    wanted = len(days) + others if others else len(versions)
+    section.check("no date has another version", single, wanted)
+
+
+def records_of(folder: Any) -> int | str:
+    """Return the number of records of a dataset, or what is wrong with it."""
+    try:
+        found = verify(folder)
+    except DatasetError as error:
+        return str(error)
+    return int(found["records"]) if found["ok"] else str(found["problems"])
+
+
+def check_training(year: Year, before: Counter[str], section: Section) -> None:
+    """Check that one training used the newest dates, and keep how many runs of `retrain` there were."""
+    new = year.trainings() - before
+    section.figures["runs of retrain"] = new.total()
+    section.figures["of them skipped"] = new["skipped"]
+    section.check("one training", new.total() - new["skipped"], 1)
+    runs = sorted(
+        year.operator.workspace.glob(f"runs/{TRAINER}-{NAME}/*/run.json"), key=lambda run: run.stat().st_mtime
+    )
+    newest = dict(sorted(partitions_of(year).items())[-WINDOW:])
+    window = dict(load(Path(json.loads(runs[-1].read_text())["dataset"])).window) if runs else {}
+    section.check(f"its window are the newest versions of the last {len(newest)} good dates", window, newest)
+
+
+def moment(text: str) -> datetime:
+    """Return a time of Airflow's database."""
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def table(sections: dict[str, Section]) -> list[str]:
+    """Return a column for each section, with all figures and checks."""
+    columns = [cells(section) for section in sections.values()]
+    names = dict.fromkeys(name for column in columns for name in column)
+    lines = [f"| | {' | '.join(sections)} |", f"|---|{'---|' * len(sections)}"]
+    lines += [f"| {name} | {' | '.join(column.get(name, '') for column in columns)} |" for name in names]
+    reasons = [f"- {day}: {reason}" for section in sections.values() for day, reason in section.reasons.items()]
+    return [*lines, "", "Reasons of failed dates:", "", *reasons]
+
+
+def cells(section: Section) -> dict[str, str]:
+    """Return the cells of a section by their names."""
+    figures = section.figures
+    waited = figures.get(WAIT, 0.0)
+    per_date = {
+        "seconds per date, without that wait": f"{(figures[WALL] - waited) / section.dates:.2f}",
+        "CPU seconds per date": f"{figures[CPU] / section.dates:.2f}",
+    }
+    failed = ", ".join(name for name, is_right in section.checks.items() if not is_right)
+    return {
+        "dates": str(section.dates),
+        "dates that failed": str(len(section.reasons)),
+        **per_date,
+        **{name: f"{value:,.0f}" for name, value in figures.items()},
+        **{f"rows of {name}": f"{count:,}" for name, count in section.rows.items()},
+        **{f"{name}, s (worst)": f"{middle:.2f} ({worst:.2f})" for name, (middle, worst) in section.pages.items()},
+        "checks": f"{sum(section.checks.values())} of {len(section.checks)} right{': not ' + failed if failed else ''}",
+    }
+
+
+if __name__ == "__main__":
+    main()
