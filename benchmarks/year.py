@@ -33,7 +33,7 @@ from typing import Any
 from benchmarks.harness.backfill import rows_in
 from benchmarks.harness.dates import MIN_DATES, Dates, draw_another, draw_dates, plan_dates
 from benchmarks.harness.embedded import Costs, Operator, pages_s, size_mb
-from benchmarks.harness.machine import HOME, OtherLoad, logs, machine_line, new_folder, say
+from benchmarks.harness.machine import HOME, OtherLoad, machine_line, new_folder, say
 from pipeline.config.allowed import open_unless_set
 from pipeline.config.settings import settings_from
 from pipeline.config.workspace import name_folder
@@ -119,8 +119,7 @@ def main() -> None:
     options = parse(sys.argv[1:])
     open_unless_set()
     folder, sections = new_folder("year"), {}
-    log = logs() / "year.log"
-    log.unlink(missing_ok=True)
+    log = folder.with_name("commands.log")
     operator = Operator(folder, TINY, log)
     try:
         with OtherLoad() as load, Costs(operator) as costs:
