@@ -33,9 +33,9 @@ from typing import Any
 from benchmarks.harness.backfill import rows_in
 from benchmarks.harness.dates import MIN_DATES, Dates, draw_another, draw_dates, plan_dates
 from benchmarks.harness.embedded import Costs, Operator, pages_s, size_mb
-from benchmarks.harness.machine import HOME, OtherLoad, logs, machine_line, new_folder, say
+from benchmarks.harness.machine import HOME, OtherLoad, machine_line, new_folder, say
 from pipeline.config.allowed import open_unless_set
-from pipeline.config.settings import settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.config.workspace import name_folder
 from pipeline.dataset.manifest import load
 from pipeline.dataset.partitions import newest_partitions
@@ -119,8 +119,7 @@ def main() -> None:
     options = parse(sys.argv[1:])
     open_unless_set()
     folder, sections = new_folder("year"), {}
-    log = logs() / "year.log"
-    log.unlink(missing_ok=True)
+    log = folder.with_name("commands.log")
     operator = Operator(folder, TINY, log)
     try:
         with OtherLoad() as load, Costs(operator) as costs:
@@ -181,11 +180,12 @@ def new_dates(year: Year, begin: date, count: int) -> Dates:
 def section_of(year: Year, dates: Dates, backfill: Callable[[Section], None]) -> Section:
     """Backfill new dates, and check what came of them."""
     section, before, cpu_s = Section(len(dates.days)), year.trainings(), year.costs.cpu_s()
+    made = versions_made(year.operator.workspace)
     backfill(section)
     measure(year, dates.days, section, cpu_s)
     section.reasons = reasons_in(year.operator.last_output())
     section.check("each bad date is named with a reason", sorted(section.reasons), sorted(map(str, dates.bad)))
-    check_datasets(year, dates.good, year.images, section)
+    check_datasets(year, dates.good, year.images, made, section)
     check_training(year, before, section)
     return section
 
@@ -262,7 +262,7 @@ def kill_a_task(year: Year, command: "subprocess.Popen[bytes]", section: Section
 
 def corrections(year: Year, dates: Dates) -> Section:
     """Add a photograph to old dates, and backfill them again."""
-    days, versions = dates.corrected, partitions_of(year)
+    days, versions, made = dates.corrected, partitions_of(year), versions_made(year.operator.workspace)
     for day in days:
         draw_another(year.source, day, year.images)
     section, before, cpu_s = Section(len(days)), year.trainings(), year.costs.cpu_s()
@@ -271,7 +271,7 @@ def corrections(year: Year, dates: Dates) -> Section:
     now = partitions_of(year)
     changed = sorted(day for day in now if now[day] != versions.get(day))
     section.check("the corrected dates have new versions, and no other dates", changed, [str(day) for day in days])
-    check_datasets(year, days, year.images + 1, section, others=len(dates.good))
+    check_datasets(year, days, year.images + 1, made, section)
     check_training(year, before, section)
     return section
 
@@ -327,23 +327,26 @@ def reasons_in(output: Sequence[str]) -> dict[str, str]:
 
 def partitions_of(year: Year) -> dict[str, str]:
     """Return the versions of all dates."""
-    return newest_partitions(name_folder(settings(year)), 10_000)
+    return newest_partitions(name_folder(settings_of(year.operator.workspace)), 10_000)
 
 
-def settings(year: Year) -> Any:
+def settings_of(workspace: Path) -> Settings:
     """Return the settings that say where the datasets are."""
-    return settings_from({"workspace": str(year.operator.workspace), "dataset_name": NAME})
+    return settings_from({"workspace": str(workspace), "dataset_name": NAME})
 
 
-def check_datasets(year: Year, days: Sequence[date], images: int, section: Section, others: int = 0) -> None:
-    """Read every record of the newest versions of the days, and count all versions. `others` are older ones."""
-    folder, versions = name_folder(settings(year)), partitions_of(year)
+def check_datasets(year: Year, days: Sequence[date], images: int, made: int, section: Section) -> None:
+    """Read every record of the newest versions of the days. `made` is the number of versions before the backfill."""
+    folder, versions = name_folder(settings_of(year.operator.workspace)), partitions_of(year)
     found = {str(day): records_of(folder / versions[str(day)]) for day in days if str(day) in versions}
     section.check(f"each good date has {images} sound records", found, dict.fromkeys(map(str, days), images))
-    made = [load(path.parent) for path in Path(str(folder)).glob("*/dataset.json")]
-    single = sum(not dataset.window for dataset in made)
-    wanted = len(days) + others if others else len(versions)
-    section.check("no date has another version", single, wanted)
+    section.check("each good date has one new version", versions_made(year.operator.workspace) - made, len(days))
+
+
+def versions_made(workspace: Path) -> int:
+    """Return the number of complete datasets of one date each, of whatever version."""
+    folder = Path(str(name_folder(settings_of(workspace))))
+    return sum(not load(path.parent).window for path in folder.glob("*/dataset.json"))
 
 
 def records_of(folder: Any) -> int | str:
