@@ -183,6 +183,10 @@ def listed_in_the_far_future(folder: Path) -> None:
         (lambda folder, version: damage(folder / version, "dataset.json"), "dataset.json cannot be read"),
         (lambda folder, version: (folder / version / "dataset.json").unlink(), "contains no dataset"),
         (lambda folder, version: shutil.rmtree(folder / version), "is not a folder"),
+        (
+            lambda folder, version: (folder / "partitions" / "2026-01-02.json").write_bytes(b" " * 10**6),
+            "1 MB, more than",
+        ),
         (lambda folder, version: listed_in_the_far_future(folder), "another content than Tenfold writes"),
     ],
 )
