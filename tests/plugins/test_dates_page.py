@@ -62,11 +62,11 @@ def add_dated_run(
 ) -> None:
     """Add a run of a date. If its first task has stored its settings, the run has an XCom with them."""
     from airflow.models.dagrun import DagRun
-    from airflow.models.xcom import XComModel
+    from airflow.models.taskinstance import TaskInstance
     from airflow.utils.session import create_session
     from sqlalchemy import insert, select
 
-    from tests.plugins.airflow_runs import add_run
+    from tests.plugins.airflow_runs import add_run, store
 
     failed = {"upload.commit" if stored else "extract": 1} if state == "failed" else {}
     add_run(dag_id, run_id, None, state=state, pool="default_pool", failed=failed, error=error if failed else "")
@@ -77,11 +77,9 @@ def add_dated_run(
         if not stored:
             run.logical_date = datetime.fromisoformat(date).replace(tzinfo=UTC)
         else:
-            values = {"dag_id": dag_id, "run_id": run_id, "task_id": "extract", "key": "settings", "value": settings}
-            from airflow.models.taskinstance import TaskInstance
-
-            session.execute(insert(TaskInstance).values(dag_id=dag_id, run_id=run_id, task_id="extract", pool="d"))
-            session.execute(insert(XComModel).values(**values, dag_run_id=run.id))
+            task = {"dag_id": dag_id, "run_id": run_id, "task_id": "extract"}
+            session.execute(insert(TaskInstance).values(**task, pool="d"))
+            store(session, task, "settings", settings)
 
 
 def answer(client: Client, who: dict[str, str], query: str = "") -> Any:
@@ -180,14 +178,12 @@ def test_places_that_the_administrator_does_not_allow_are_not_read(
     "value", [7, {"data_date": "2026-13-01"}, {"data_date": MARKUP}, {"data_date": ["2026-01-01"]}]
 )
 def test_other_values_of_the_xcom_are_no_settings(client: Client, runs: None, value: Any) -> None:
-    from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
-    from sqlalchemy import update
+
+    from tests.plugins.airflow_runs import store
 
     with create_session() as session:
-        session.execute(
-            update(XComModel).where(XComModel.key == "settings", XComModel.run_id == "run 4").values(value=value)
-        )
+        store(session, {"dag_id": "ours", "run_id": "run 4", "task_id": "extract"}, "settings", value)
     assert set(answer(client, logged_in("viewer", "us"))["runs"]) == {"2026-01-01", "2026-01-02"}
 
 
