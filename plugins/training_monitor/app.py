@@ -67,7 +67,10 @@ DOCUMENT_HEADERS = {
 }
 DOCUMENTS = {"report": "Report", "card": "Dataset card", "inputs": "Comparison of inputs"}
 """Titles of the documents of a run, by their address."""
-_NO_DATES = "No dataset has dates yet. A run makes a date if its source has a placeholder such as {date}."
+_NO_DATES = (
+    "No dataset has dates yet. A run makes a date if its source has a placeholder such as {date}. "
+    "Run a DAG with such a source."
+)
 _read_runs = requires_access_dag(method="GET", access_entity=DagAccessEntity.RUN)
 
 
