@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
+from math import ceil
 
 from pipeline.config.data_date import has_no_time
 
@@ -52,7 +53,8 @@ class Step:
         if self.months:
             number = (_months(after) - _months(before) - 1) // self.months
         else:
-            number = (after - before - timedelta.resolution) // self.time
+            # Between times of a schedule, an interval is an hour longer or shorter when the clocks change.
+            number = ceil((after - before) / self.time - 0.5) - 1
         return (self.later(before, 1), self.later(before, number), number) if number > 0 else None
 
     def later(self, moment: datetime, steps: int) -> datetime:
