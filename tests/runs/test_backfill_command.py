@@ -21,7 +21,12 @@ from pipeline.runs.backfill_command import backfill_command, source_with_placeho
         ({"2026-01-31": "/data/20261/01"}, ""),
         # The source of a year has one date, the first of January.
         ({"2026-01-31": "/data/2026-01-01"}, ""),
-        # The source was moved, so that no address stands for all dates.
+        # The source was moved: most dates decide, and the newest must be one of them.
+        (
+            {"2026-01-01": "/old/2026-01-01", "2026-01-02": "/new/2026-01-02", "2026-01-03": "/new/2026-01-03"},
+            "/new/{date}",
+        ),
+        ({"2026-01-01": "/old/2026-01-01", "2026-01-02": "/old/2026-01-02", "2026-01-03": "/new/2026-01-03"}, ""),
         ({"2026-01-30": "/old/2026-01-30", "2026-01-31": "/new/2026-01-31"}, ""),
     ],
 )

@@ -1,6 +1,7 @@
 """The state of all dates of a dataset name, from the files of a workspace, and the command that shows it."""
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -16,6 +17,7 @@ from pipeline.dataset.partitions import move_partition
 from pipeline.errors import GateError, SettingsError
 from pipeline.runs.champion import PROMOTE, Entry, move, pointer_of
 from pipeline.runs.dates import STATES, DateState, dates_of
+from pipeline.stages.build import build
 from pipeline.storage import Place, place_of
 from standins.fake_gcs import FakeGcs
 from tests.conftest import jpeg
@@ -105,11 +107,30 @@ def test_a_refused_date_says_why(workspace: Path):
 
 
 def test_the_command_of_a_backfill_has_the_source(workspace: Path, source: Path):
-    rest = f"""SOURCE='{source}/{{date}}' PARAMS='{{"dataset_name": "birds"}}'"""
+    params = json.dumps({"dataset_name": "birds", "workspace": str(workspace)})
+    rest = f"SOURCE='{source}/{{date}}' PARAMS='{params}'"
     assert [each.command for each in dates_of(settings_of(workspace)).mends] == [
         f"make backfill FROM=2026-01-04 TO=2026-01-04 {rest}",
         f"make backfill FROM=2026-01-06 TO=2026-01-06 {rest}",
     ]
+
+
+def test_the_command_of_a_backfill_has_the_settings_of_the_dates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TENFOLD_WORKSPACE", str(tmp_path / "w"))
+    usual = {"source_uri": str(tmp_path / "{date}.csv"), "label_column": "churn", "example_kind": "table"}
+    for day in ("2026-01-01", "2026-01-02", "2026-01-04"):
+        rows = "".join(f"{number},{day}-{number},{number % 2}\n" for number in range(40))
+        (tmp_path / f"{day}.csv").write_text(f"tariff,customer,churn\n{rows}")
+        own = {"validation_fraction": 0.5, "key_column": "customer", "dataset_name": "birds", "data_date": day}
+        build(settings_from({**usual, **own}).dated())
+    [mend] = dates_of(settings_of(tmp_path / "w")).mends
+    words = dict(word.split("=", 1) for word in shlex.split(mend.command) if "=" in word)
+    assert (words["TABLE"], words["LABEL"]) == (usual["source_uri"], "churn")
+    params = {"dataset_name": "birds", "key_column": "customer", "validation_fraction": 0.5}
+    assert json.loads(words["PARAMS"]) == params
+    monkeypatch.setenv("TENFOLD_WORKSPACE", str(tmp_path / "elsewhere"))
+    [mend] = dates_of(settings_of(tmp_path / "w")).mends
+    assert f'"workspace": "{tmp_path / "w"}"' in mend.command
 
 
 def test_dates_in_a_bucket_have_the_same_states(gcs: FakeGcs, source: Path):
