@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -91,7 +92,7 @@ def answer(client: Client, who: dict[str, str], query: str = "") -> Any:
 def test_the_newest_dataset_is_shown_with_the_last_run_of_each_date(client: Client, runs: None) -> None:
     shown = answer(client, logged_in("viewer", "us"))
     assert [each["dataset_name"] for each in shown["names"]] == ["birds"]
-    assert (shown["words"], shown["shown"]) == ("", 0)
+    assert (shown["words"], shown["shown"], shown["looked_up"]) == ("", 0, None)
     assert {each["date"]: each["state"] for each in shown["dates"]} == {
         "2026-01-01": "published", "2026-01-02": "failed", "2026-01-04": "published",
     }  # fmt: skip
@@ -99,6 +100,20 @@ def test_the_newest_dataset_is_shown_with_the_last_run_of_each_date(client: Clie
     assert [mend["first"] + mend["last"] for mend in shown["mends"]] == ["2026-01-022026-01-03"]
     assert shown["runs"]["2026-01-02"] == {"dag_id": "ours", "run_id": "run 2", "state": "failed"}
     assert shown["states"] == dict(STATES)
+
+
+@pytest.fixture
+def two_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the two newest runs are looked up."""
+    from plugins.training_monitor import app
+    from plugins.training_monitor.dates import DatasetRuns
+
+    monkeypatch.setattr(app, "DatasetRuns", partial(DatasetRuns, max_runs=2))
+
+
+def test_only_the_newest_runs_are_looked_up(client: Client, runs: None, two_newest: None) -> None:
+    shown = answer(client, logged_in("viewer", "us"))
+    assert (shown["looked_up"], set(shown["runs"])) == (2, {"2026-01-02", "2026-01-04"})
 
 
 def test_a_run_without_settings_is_known_by_its_form(client: Client, runs: None, workspace: Path) -> None:
@@ -286,6 +301,13 @@ def test_the_calendar_is_operated_with_the_keyboard(client: Client, runs: None, 
         assert page.get_by_role("region", name="All dates").get_by_role("link").all_inner_texts() == [
             "success", "failed", "success",
         ]  # fmt: skip
+
+
+def test_the_page_says_if_there_may_be_older_runs(
+    client: Client, runs: None, two_newest: None, browser: Browser
+) -> None:
+    with opened(browser, client, logged_in("viewer", "us")) as seen:
+        assert "Only the newest 2 runs were searched" in seen.page.locator("main").inner_text()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -33,6 +33,11 @@ function summary_of({counts, dates, step, champion, note}) {
   ];
 }
 
+// A run that is older than those that were looked up may have made another dataset.
+function limit_of({looked_up}) {
+  return looked_up ? [element("p", {class: "soft"}, `Only the newest ${looked_up.toLocaleString("en")} runs were searched for datasets and for the last run of each date.`)] : [];
+}
+
 function legend_of({counts, states}) {
   return element("ul", {class: "legend", "aria-label": "Number of dates by state"}, ...Object.entries(counts).map(([state, count]) =>
     element("li", {}, element("span", {class: `day ${state}`, "aria-hidden": "true"}, MARKS[state]), ` ${states[state]}: ${count.toLocaleString("en")}`)));
@@ -147,13 +152,13 @@ class Rows {
 function show(place, answer) {
   const head = element("div", {class: "head"}, element("h1", {}, "Dates of a dataset"), ...(answer.names.length ? [menu_of(answer)] : []), element("a", {href: "trainings"}, "Trainings"));
   if (answer.words) {
-    place.replaceChildren(head, element("p", {class: "verdict", role: "alert"}, answer.words));
+    place.replaceChildren(head, element("p", {class: "verdict", role: "alert"}, answer.words), ...limit_of(answer));
     return;
   }
   const state_of = ({state}) => element("span", {class: `badge ${state}`}, answer.states[state]);
   const rows = new Rows(answer, state_of);
   const calendar = new Calendar(answer, day => rows.show(day));
-  place.replaceChildren(head, ...summary_of(answer), legend_of(answer), calendar.element,
+  place.replaceChildren(head, ...summary_of(answer), ...limit_of(answer), legend_of(answer), calendar.element,
     ...problems_of(answer, state_of), ...commands_of(answer), rows.element);
 }
 
