@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -19,9 +19,26 @@ _NO_DIGIT_BEFORE, _NO_DIGIT_AFTER = "(?<![0-9])", "(?![0-9])"
 
 
 def backfill_command(first: str, last: str, arguments: str) -> str:
-    """Return the command for the days of two dates and all between them. `arguments` is as `arguments_of` returns."""
-    # A backfill leaves out dates whose run succeeded.
-    return f"make backfill FROM={first[:10]} TO={last[:10]}{arguments}"
+    """Return the command for two dates and all between them: days, or hours if both dates have a time.
+
+    `arguments` is as `arguments_of` returns. A backfill leaves out dates whose run succeeded.
+    """
+    length = len("2026-01-31" if has_no_time(first) or has_no_time(last) else "2026-01-31T07")
+    return f"make backfill FROM={first[:length]} TO={last[:length]}{arguments}"
+
+
+def schedule_note(dates: Collection[str]) -> str:
+    """Return what Airflow needs for the commands of some dates; empty if its defaults are enough."""
+    if all(map(has_no_time, dates)):
+        return ""
+    if all(has_no_time(date) or date.endswith(":00") for date in dates):
+        return (
+            "If an Airflow is already up, it needs TENFOLD_BACKFILL_SCHEDULE=@hourly, or an hourly schedule of the DAG."
+        )
+    return (
+        "Set TENFOLD_BACKFILL_SCHEDULE to a schedule with a run for each of these dates, such as '*/15 * * * *', for "
+        "the command and for an Airflow that is already up."
+    )
 
 
 def arguments_of(settings: Settings, datasets: Mapping[str, Dataset]) -> str:

@@ -9,7 +9,7 @@ from math import ceil
 
 from pipeline.config.data_date import has_no_time
 
-DAY = timedelta(days=1)
+DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 WEEKS = timedelta(days=14)
 """If the dates span this time, a day of the week without any date counts as a day off."""
 
@@ -43,6 +43,11 @@ class Step:
         if self.time % DAY == timedelta(0):
             return f"{days} days"
         return "hour" if hours == 1 else f"{hours:g} hours" if hours > 1 else f"{hours * 60:g} minutes"
+
+    @property
+    def has_each_hour(self) -> bool:
+        """Whether each hour has a date."""
+        return not self.months and self.time <= HOUR
 
     def missing(self, before: datetime, after: datetime) -> tuple[datetime, datetime, int] | None:
         """Return the first and the last moment that is missing between two dates, and their number; None if none is."""
@@ -85,6 +90,15 @@ def gaps_between(dates: Sequence[str], step: Step) -> Iterator[Gap]:
         if missing := step.missing(datetime.fromisoformat(before), datetime.fromisoformat(after)):
             first, last, number = missing
             yield Gap(_like(before, first), _like(before, last), number)
+
+
+def dates_in(gap: Gap, step: Step) -> Iterator[str]:
+    """Yield the missing dates of a gap."""
+    moment, last = datetime.fromisoformat(gap.first), datetime.fromisoformat(gap.last)
+    while moment <= last:
+        if moment.weekday() not in step.days_off:
+            yield _like(gap.first, moment)
+        moment = step.later(moment, 1)
 
 
 def missing_days(gap: Gap, step: Step) -> Iterator[str]:

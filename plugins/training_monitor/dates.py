@@ -17,7 +17,7 @@ from airflow.utils.state import DagRunState
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
-from pipeline.config.data_date import check_data_date, format_data_date, has_no_time, is_dated
+from pipeline.config.data_date import check_data_date, data_moment, format_data_date, has_no_time, is_dated
 from pipeline.storage import BucketPath, place_of
 from plugins.training_monitor.listing import MayRead
 from plugins.training_monitor.runs import AirflowRun, load_runs
@@ -133,12 +133,13 @@ def _without_settings(session: Session, made: Collection[DatedRun]) -> Iterable[
 
 
 def _date_of(run: DagRun, placeholders: str) -> Any:
-    """Return the data date of a run as its first task would fix it; None if that task must start first."""
+    """Return the data date of a run as its first task would fix it: see `Settings.dated`."""
     form = run.conf if isinstance(run.conf, dict) else {}
-    if form.get("data_date") or not run.logical_date:
-        return form.get("data_date")
-    source = str(form.get("source_uri", ""))
-    return format_data_date(run.logical_date, source if is_dated(source) else placeholders)
+    if form.get("data_date"):
+        return form["data_date"]
+    given = str(form.get("source_uri", ""))
+    source = given if is_dated(given) else placeholders
+    return format_data_date(data_moment(run.logical_date or run.run_after, source), source)
 
 
 def _placeholders(dates: Collection[str]) -> str:
@@ -201,5 +202,5 @@ def _last_run(run: AirflowRun) -> "LastRun":
 
 def _without_reasons(dates: "Dates") -> "Dates":
     """Return the same dates without error messages, which say as much as a log does."""
-    shown = tuple(replace(date, words="") if date.is_problem else date for date in dates.dates)
+    shown = tuple(date if date.state == "drift" else replace(date, words="") for date in dates.dates)
     return replace(dates, dates=shown, note="")

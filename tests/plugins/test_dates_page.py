@@ -15,12 +15,15 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, Route
 
+from pipeline.config.settings import settings_from
+from pipeline.config.workspace import name_folder
+from pipeline.dataset.partitions import move_partition, withdraw_partition
 from pipeline.runs.dates import STATES
 from tests.browser import Seen, browser
 from tests.contrast import MIN_CONTRAST, contrast
 from tests.plugins.test_badges import PLUGIN, themes
 from tests.plugins.test_trainings import MARKUP, Client, allow, client, logged_in
-from tests.runs.test_dates import build_date, make_date, settings_of
+from tests.runs.test_dates import build_date, make_date, promote, settings_of
 
 __all__ = ["allow", "browser", "client"]
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`")
@@ -129,6 +132,67 @@ def test_a_run_without_settings_is_known_by_its_form(client: Client, runs: None,
     assert states["07"][0] == "failed"
     assert "06" not in states
     assert shown["counts"] == {"failed": 3, "missing": 1, "running": 1, "published": 2}
+
+
+@pytest.mark.parametrize(
+    ("source", "moment", "date"),
+    [
+        ("/data/{date}", "2026-01-02T23:00+00:00", "2026-01-03"),
+        ("/data/{date}", "2026-07-02T22:00+00:00", "2026-07-03"),
+        ("/data/{date}/{hour}", "2026-01-02T23:00+00:00", "2026-01-02T23:00"),
+        ("", "2026-01-02T23:00+00:00", "2026-01-03"),
+    ],
+    ids=["day in winter", "day in summer", "hour", "source of the settings file"],
+)
+@pytest.mark.parametrize("is_due", [False, True], ids=["logical date", "due"])
+def test_a_run_without_settings_has_the_date_that_its_first_task_would_give_it(
+    client: Client,
+    runs: None,
+    workspace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    moment: str,
+    date: str,
+    is_due: bool,
+) -> None:
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    monkeypatch.setenv("TENFOLD_TIMEZONE", "Europe/Berlin")
+    form = {"source_uri": source}
+    add_dated_run("with the form", workspace, "2026-01-01", "success", conf=form)
+    add_dated_run("waits", workspace, "2026-01-01", "running", stored=False, conf=form)
+    at = datetime.fromisoformat(moment)
+    times = {"logical_date": None, "run_after": at} if is_due else {"logical_date": at}
+    with create_session() as session:
+        session.execute(update(DagRun).where(DagRun.run_id == "waits").values(times))
+    shown = answer(client, logged_in("viewer", "us"))
+    assert [day for day, run in shown["runs"].items() if run["run_id"] == "waits"] == [date]
+    if source:
+        at_first_task = settings_from({"source_uri": source}).dated(at)
+        assert at_first_task.data_date == date
+
+
+@pytest.fixture
+def withdrawn(workspace: Path) -> Iterator[str]:
+    """The version of 1 January, which a person has withdrawn."""
+    folder = name_folder(settings_of(workspace))
+    version = withdraw_partition(folder, "2026-01-01").version
+    yield version
+    move_partition(folder, "2026-01-01", version)
+
+
+def test_a_withdrawn_date_names_the_command_back(client: Client, runs: None, withdrawn: str, workspace: Path) -> None:
+    shown = answer(client, logged_in("viewer", "us"))
+    assert (shown["dates"][0]["state"], shown["dates"][0]["command"]) == ("withdrawn", back(withdrawn, workspace))
+    assert shown["counts"] == {"failed": 1, "missing": 1, "withdrawn": 1, "published": 1}
+    assert [mend["first"] + mend["last"] for mend in shown["mends"]] == ["2026-01-022026-01-03"]
+
+
+def back(version: str, workspace: Path) -> str:
+    """Return the command that brings 1 January back."""
+    return f"python -m pipeline partition 2026-01-01 {version} --set dataset_name=birds --set workspace={workspace}"
 
 
 def test_the_newest_run_of_a_date_counts(client: Client, runs: None, workspace: Path) -> None:
@@ -282,6 +346,24 @@ def test_the_calendar_shows_each_day_and_the_commands(client: Client, runs: None
         assert "the gate stopped it" in looks[1]
         commands = page.get_by_role("region", name="Commands").inner_text()
         assert commands.startswith("make backfill FROM=2026-01-02 TO=2026-01-03 SOURCE='/")
+
+
+def test_a_withdrawn_date_is_shown_with_its_command(
+    client: Client, runs: None, withdrawn: str, browser: Browser, workspace: Path
+) -> None:
+    promote(workspace, withdrawn)
+    try:
+        with opened(browser, client, logged_in("viewer", "us")) as seen:
+            page = seen.page
+            assert marks(page) == "wx-o"
+            assert "1 of 4 dates published" in page.locator("main").inner_text()
+            looks = page.get_by_role("region", name="Dates that need a look").get_by_role("row").all_inner_texts()
+            state = "withdrawn by a person; windows leave it out; seen by the champion"
+            assert looks[-1].split("\t")[:2] == ["2026-01-01", state]
+            commands = page.get_by_role("region", name="Commands for withdrawn dates").inner_text()
+            assert commands == back(withdrawn, workspace)
+    finally:
+        shutil.rmtree(workspace / "models")
 
 
 def test_the_calendar_is_operated_with_the_keyboard(client: Client, runs: None, browser: Browser) -> None:

@@ -5,6 +5,7 @@ import shlex
 import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,13 @@ from pipeline.__main__ import main
 from pipeline.commands.dates import MARKS
 from pipeline.config.settings import Settings, settings_from
 from pipeline.config.workspace import name_folder
-from pipeline.dataset.partitions import move_partition
+from pipeline.dataset.partitions import move_partition, withdraw_partition
 from pipeline.errors import GateError, SettingsError
 from pipeline.runs.champion import PROMOTE, Entry, move, pointer_of
 from pipeline.runs.dates import STATES, DateState, dates_of
 from pipeline.stages.build import build
 from pipeline.storage import Place, place_of
+from scripts.airflow.request import read_backfill
 from standins.fake_gcs import FakeGcs
 from tests.conftest import jpeg
 from tests.published import newest_dataset, planned, publish
@@ -243,6 +245,50 @@ def test_a_date_with_a_new_version_was_seen_in_another_one(copied: Path, source:
     assert state_on(copied, 1).champion == "another version"
 
 
+@pytest.mark.parametrize(
+    ("day", "champion"), [(1, "seen"), (3, "not seen"), (8, "not seen")], ids=["seen", "published", "drifted"]
+)
+def test_a_withdrawn_date_is_no_problem_and_names_the_command_back(
+    copied: Path, day: int, champion: str, capsys: pytest.CaptureFixture[str]
+):
+    before, problems = state_on(copied, day), dates_of(settings_of(copied)).mends
+    withdraw_partition(name_folder(settings_of(copied)), before.date)
+    dates = dates_of(settings_of(copied))
+    withdrawn = state_on(copied, day)
+    assert (withdrawn.state, withdrawn.words, withdrawn.champion) == ("withdrawn", "", champion)
+    assert (withdrawn.version, withdrawn.examples, withdrawn.drift) == (before.version, 16, before.drift)
+    assert withdrawn.last_run == before.last_run  # No run listed its source when the person withdrew it.
+    assert (dates.days[before.date], dates.counts["withdrawn"], dates.mends) == ("withdrawn", 1, problems)
+    assert not withdrawn.is_problem
+    assert before.command == ""
+    assert main(shlex.split(withdrawn.command)[3:]) == 0
+    capsys.readouterr()
+    assert state_on(copied, day).state == before.state
+
+
+def test_a_withdrawn_date_says_that_its_new_images_were_refused(copied: Path, source: Path, tmp_path: Path):
+    changed = Path(shutil.copytree(source, tmp_path / "source"))
+    withdraw_partition(name_folder(settings_of(copied)), "2026-01-03")
+    make_date(changed, "2026-01-03", broken=1)
+    build_date(changed, copied, "2026-01-03", refused=True)
+    assert state_on(copied, 3).state == "withdrawn"
+    assert "2 of 16 (12.5%) images were rejected" in state_on(copied, 3).words
+    make_date(changed, "2026-01-03")
+    (changed / "2026-01-03" / "owls" / "0.jpg").unlink()
+    build_date(changed, copied, "2026-01-03")
+    assert state_on(copied, 3).state == "published"
+
+
+def test_a_withdrawn_version_that_was_deleted_is_not_built_again(copied: Path):
+    folder = name_folder(settings_of(copied))
+    withdrawn = withdraw_partition(folder, "2026-01-02")
+    shutil.rmtree(folder / withdrawn.version)
+    found = state_on(copied, 2)
+    assert (found.state, found.command, found.champion) == ("withdrawn", "", "seen")
+    assert "is not a folder" in found.words
+    assert len(dates_of(settings_of(copied)).mends) == 2
+
+
 def test_a_place_that_is_not_allowed_is_refused(copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name in ("TENFOLD_WORKSPACE", "TENFOLD_LOCAL_FOLDER"):
         monkeypatch.setenv(name, str(tmp_path / "another"))
@@ -283,8 +329,56 @@ def test_hours_share_a_day(tmp_path: Path):
     assert (dates.step, dates.days) == ("hour", {"2026-01-01": "published", "2026-01-02": "missing"})
     assert [(gap.first, gap.dates) for gap in dates.gaps] == [("2026-01-02T01:00", 1)]
     assert dates.mends[0].command.startswith(
-        f"make backfill FROM=2026-01-02 TO=2026-01-02 SOURCE='{source}/{{date}}T{{hour}}'"
+        f"make backfill FROM=2026-01-02T01 TO=2026-01-02T01 SOURCE='{source}/{{date}}T{{hour}}'"
     )
+    assert "TENFOLD_BACKFILL_SCHEDULE=@hourly" in dates.mends_note
+
+
+def point(folder: Place, *dates: str) -> None:
+    """Publish dates by their partitions alone: their dataset is absent, so each of them needs another run."""
+    (folder / "partitions").mkdir(parents=True)
+    for date in dates:
+        content = {"format": 1, "partition": date, "version": "0" * 16, "listed_ns": 1}
+        (folder / "partitions" / f"{date}.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("source", "dates", "again"),
+    [
+        # Summer time begins in Berlin on 29 March, and ends on 25 October.
+        ("{date}", ["2026-03-27", "2026-03-28", "2026-03-31"], [f"2026-03-{day}" for day in range(27, 32)]),
+        ("{date}", ["2026-10-24", "2026-10-25", "2026-10-27"], [f"2026-10-{day}" for day in range(24, 28)]),
+        (
+            "{date}/{hour}",
+            ["2026-03-28T23:00", "2026-03-29T00:00", "2026-03-29T03:00"],
+            ["2026-03-28T23:00", *(f"2026-03-29T0{hour}:00" for hour in range(4))],
+        ),
+        # An hour between two dates has no images, so that its run would fail.
+        (
+            "{date}/{hour}",
+            ["2026-01-01T02:00", "2026-01-01T08:00", "2026-01-01T14:00", "2026-01-02T08:00"],
+            [f"2026-01-0{each}:00" for each in ("1T02", "1T08", "1T14", "1T20", "2T02", "2T08")],
+        ),
+        # One hour of each day, except on Saturday and Sunday.
+        (
+            "{date}/{hour}",
+            [f"2026-01-{day:02d}T07:00" for day in (1, 2, *range(5, 10), 12, 14, 15, 16)],
+            [f"2026-01-{day:02d}T07:00" for day in (1, 2, *range(5, 10), *range(12, 17))],
+        ),
+    ],
+)
+def test_the_commands_ask_for_the_dates_that_need_another_run(
+    source: str, dates: list[str], again: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TENFOLD_TIMEZONE", "Europe/Berlin")
+    point(name_folder(settings_of(tmp_path)), *dates)
+    asked = []
+    for mend in dates_of(settings_of(tmp_path)).mends:
+        words = dict(word.split("=", 1) for word in shlex.split(mend.command) if "=" in word)
+        conf = {"source_uri": f"/data/{source}"}
+        request = read_backfill("image_dataset", words["FROM"], words["TO"], "", conf, datetime(2027, 1, 1, tzinfo=UTC))
+        asked += request.names
+    assert asked == again
 
 
 @pytest.mark.parametrize(
@@ -328,6 +422,25 @@ def test_the_command_shows_a_line_for_each_date(copied: Path, capsys: pytest.Cap
     assert rows[0].split()[:4] == ["2026-01-01", version, "16", "0"]
     assert rows[0].endswith("  seen      published, seen by the champion")
     assert rows[3].split() == ["2026-01-04", "1", "date", "missing"]
+
+
+def test_the_command_shows_withdrawn_dates_and_what_brings_them_back(copied: Path, capsys: pytest.CaptureFixture[str]):
+    folder = name_folder(settings_of(copied))
+    for day in (1, 7):
+        withdraw_partition(folder, f"2026-01-{day:02d}")
+    text = shown(copied, capsys)
+    assert text.startswith("birds: 4 of 8 dates published")
+    assert "\n2026-01  w#o-oxw~\n" in text
+    title = "withdrawn by a person; windows leave it out"
+    assert f"  w     2  {title}\n" in text
+    assert f"  2026-01-01  {title}; seen by the champion\n" in text
+    assert f"  2026-01-07  {title}\n" in text
+    back = text.partition("To bring withdrawn dates back, run:\n")[2].splitlines()
+    assert back == [f"  {state_on(copied, day).command}" for day in (1, 7)]
+    assert f"{title}; seen by the champion\n" in shown(copied, capsys, "--all")
+    answer = json.loads(shown(copied, capsys, "--json"))
+    assert (answer["dates"][0]["state"], answer["counts"]["withdrawn"]) == ("withdrawn", 2)
+    assert answer["dates"][0]["command"].startswith("python -m pipeline partition 2026-01-01 ")
 
 
 def test_the_command_has_an_answer_for_programs(copied: Path, capsys: pytest.CaptureFixture[str]):

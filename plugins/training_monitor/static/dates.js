@@ -1,8 +1,8 @@
-// The dates of a dataset: a calendar, the dates that need a look with the commands that mend them, and all dates.
+// The dates of a dataset: a calendar, the dates that need a look, the commands for them, and all dates.
 import {RequestError, element, follow_theme, page_link, request_json, table} from "./monitor.js";
 
 // Marks of the states, so that no state is known by its color alone. They are those of the command `tenfold dates`.
-const MARKS = {failed: "x", missing: "-", running: ".", outdated: "!", drift: "~", published: "o", seen: "#"};
+const MARKS = {failed: "x", missing: "-", running: ".", outdated: "!", withdrawn: "w", drift: "~", published: "o", seen: "#"};
 const DAYS = Array.from({length: 31}, (_, index) => index + 1);
 const STEPS = {ArrowLeft: -1, ArrowRight: 1, ArrowUp: -31, ArrowDown: 31};
 
@@ -24,7 +24,7 @@ function menu_of({names, shown}) {
 
 function summary_of({counts, dates, step, champion, note}) {
   const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
-  const published = total - ["failed", "missing", "running"].reduce((sum, state) => sum + (counts[state] ?? 0), 0);
+  const published = total - ["failed", "missing", "running", "withdrawn"].reduce((sum, state) => sum + (counts[state] ?? 0), 0);
   const each = step ? `, one per ${step}` : "";
   const model = champion || (note ? `unknown: ${note}` : "none, because no model has been promoted yet");
   return [
@@ -91,19 +91,25 @@ class Calendar {
 
 function problems_of({dates, gaps, states}, state_of) {
   const rows = [
-    ...dates.filter(each => each.words || ["failed", "outdated", "running"].includes(each.state)).map(each => [each.date, state_of(each), each.words]),
+    ...dates.filter(each => each.words || ["failed", "outdated", "running", "withdrawn"].includes(each.state)).map(each => [each.date, state_of(each), each.words]),
     ...gaps.map(gap => [span_of(gap), element("span", {class: "badge missing"}, states.missing), counted(gap.dates, "date")]),
   ].sort(([one], [other]) => (one < other ? 1 : -1));
   if (!rows.length) return [];
   return [element("section", {}, element("h2", {}, "Dates that need a look"), table(["Date", "State", "Why"], rows, "Dates that need a look"))];
 }
 
-function commands_of({mends}) {
-  if (!mends.length) return [];
-  const commands = mends.map(mend => mend.command).reverse().join("\n");
-  return [element("section", {}, element("h2", {}, "Build these dates again"),
-    element("p", {}, "First repair what stopped them. Then run, newest dates first:"),
-    element("pre", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Commands"}, element("code", {}, commands)))];
+function commands_section(title, label, dates, ...words) {
+  if (!dates.length) return [];
+  const commands = dates.map(each => each.command).reverse().join("\n");
+  return [element("section", {}, element("h2", {}, title), ...words.filter(each => each).map(each => element("p", {}, each)),
+    element("pre", {class: "scroll", tabindex: "0", role: "region", "aria-label": label}, element("code", {}, commands)))];
+}
+
+function commands_of({dates, mends, mends_note}) {
+  return [
+    ...commands_section("Build these dates again", "Commands", mends, "First repair what stopped them. Then run, newest dates first:", mends_note),
+    ...commands_section("Bring withdrawn dates back", "Commands for withdrawn dates", dates.filter(each => each.command), "To use them in windows again, run:"),
+  ];
 }
 
 // All dates, one row each. The rows are made when the user opens them.
@@ -155,7 +161,8 @@ function show(place, answer) {
     place.replaceChildren(head, element("p", {class: "verdict", role: "alert"}, answer.words), ...limit_of(answer));
     return;
   }
-  const state_of = ({state}) => element("span", {class: `badge ${state}`}, answer.states[state]);
+  const also_seen = ({state, champion}) => (state === "withdrawn" && champion === "seen" ? "; seen by the champion" : "");
+  const state_of = date => element("span", {class: `badge ${date.state}`}, answer.states[date.state] + also_seen(date));
   const rows = new Rows(answer, state_of);
   const calendar = new Calendar(answer, day => rows.show(day));
   place.replaceChildren(head, ...summary_of(answer), ...limit_of(answer), legend_of(answer), calendar.element,
