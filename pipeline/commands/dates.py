@@ -36,15 +36,12 @@ def _format_dates(result: Result) -> str:
 
 
 def _summary(result: Result) -> str:
-    total, counts = sum(result["counts"].values()), result["counts"]
-    published = total - sum(counts.get(state, 0) for state in ("failed", "missing", "withdrawn"))
+    total = sum(result["counts"].values())
     each = f", one per {result['step']}" if result["step"] else ""
     first, last = result["dates"][0]["date"], result["dates"][-1]["date"]
     champion = result["champion"] or (f"unknown: {result['note']}" if result["note"] else "none")
-    return (
-        f"{result['dataset_name']}: {published} of {counted(total, 'date')} published, from {first} to {last}{each}\n"
-        f"champion: {champion}"
-    )
+    published = f"{result['published']} of {counted(total, 'date')} published"
+    return f"{result['dataset_name']}: {published}, from {first} to {last}{each}\nchampion: {champion}"
 
 
 def _calendar(result: Result) -> Iterator[str]:
@@ -63,7 +60,7 @@ def _calendar(result: Result) -> Iterator[str]:
 
 
 def _in_detail(result: Result) -> Iterator[str]:
-    """Yield the dates that need a look, and why."""
+    """Yield the dates with problems, and why."""
     states = result["states"]
     told = [
         *((each["date"], _title(each, states), each["words"]) for each in result["dates"] if _needs_look(each)),
@@ -85,7 +82,7 @@ def _needs_look(date: Mapping[str, object]) -> bool:
 def _title(date: Mapping[str, object], states: Mapping[str, str]) -> str:
     """Return what the state of a date means. That of a withdrawn date also says whether the champion has seen it."""
     has_seen = date["state"] == "withdrawn" and date["champion"] == "seen"
-    return states[str(date["state"])] + "; seen by the champion" * has_seen
+    return states[str(date["state"])] + "; the champion was trained on it" * has_seen
 
 
 def _every_date(result: Result) -> Iterator[str]:
@@ -109,7 +106,7 @@ def _cells(date: Mapping[str, object], states: Mapping[str, str]) -> tuple[str, 
 
 
 def _commands(result: Result) -> Iterator[str]:
-    mend = "To build these dates again, first repair what stopped them, then run:"
+    mend = "To build the dates that are missing or failed, fix the causes above, then run:"
     yield from _section(mend, result["mends"], result["mends_note"])
     withdrawn = [date for date in result["dates"] if date["command"]]
     yield from _section("To bring withdrawn dates back, run:", withdrawn)

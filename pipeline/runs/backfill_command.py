@@ -21,10 +21,12 @@ _NO_DIGIT_BEFORE, _NO_DIGIT_AFTER = "(?<![0-9])", "(?![0-9])"
 def backfill_command(first: str, last: str, arguments: str) -> str:
     """Return the command for two dates and all between them: days, or hours if both dates have a time.
 
-    `arguments` is as `arguments_of` returns. A backfill leaves out dates whose run succeeded.
+    `arguments` is as `arguments_of` returns.
     """
     length = len("2026-01-31" if has_no_time(first) or has_no_time(last) else "2026-01-31T07")
-    return f"make backfill FROM={first[:length]} TO={last[:length]}{arguments}"
+    # Without REPROCESS=all, Airflow leaves out a date whose own run succeeded. A later run may have failed, or files of
+    # the date are damaged.
+    return f"make backfill FROM={first[:length]} TO={last[:length]} REPROCESS=all{arguments}"
 
 
 def schedule_note(dates: Collection[str]) -> str:

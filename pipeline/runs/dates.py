@@ -6,7 +6,7 @@ A command prints it, and a page in Airflow shows it. It needs no database of Air
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from pipeline.config.allowed import require_folder
-from pipeline.config.data_date import has_no_time
 from pipeline.config.settings import Settings
 from pipeline.config.workspace import allowed_name_folder, build_folders, champion_folder, plan_folders, require_name
 from pipeline.dataset.manifest import PARALLEL_REQUESTS, Dataset, is_committed, load_allowed
@@ -23,7 +22,8 @@ from pipeline.dataset.partitions import Listed, Partition, dated_partitions, lis
 from pipeline.errors import BadInput, SettingsError
 from pipeline.runs.backfill_command import arguments_of, backfill_command, schedule_note
 from pipeline.runs.champion import pointer_of
-from pipeline.runs.gaps import Gap, Step, dates_in, gaps_between, missing_days, usual_step
+from pipeline.runs.gaps import Gap, Step, gaps_between, missing_days, usual_step
+from pipeline.runs.mends import Mend, mends_of
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import ordered_map
 
@@ -41,14 +41,16 @@ STATES: Mapping[str, str] = MappingProxyType(
         "failed": "not published",
         "missing": "missing",
         "running": "not published yet, a run is under way",
-        "outdated": "published, but the newest run was not",
+        "outdated": "an older version is published, because the newest run published nothing",
         "withdrawn": "withdrawn by a person; windows leave it out",
         "drift": "published, drifted",
         "published": "published",
-        "seen": "published, seen by the champion",
+        "seen": "published, and the champion was trained on it",
     }
 )
 """What each state means, the worst first. A day with several dates has the worst of their states."""
+PUBLISHED = ("outdated", "drift", "published", "seen")
+"""States of dates that windows use."""
 PROBLEMS = ("failed", "missing", "outdated")
 """States that a backfill mends."""
 _NO_RUNS: Mapping[str, LastRun] = MappingProxyType({})
@@ -88,15 +90,6 @@ class DateState:
 
 
 @dataclass(frozen=True)
-class Mend:
-    """Dates that follow each other and need another run, with the command that runs them."""
-
-    first: str
-    last: str
-    command: str
-
-
-@dataclass(frozen=True)
 class Dates:
     """The state of all dates of a dataset name."""
 
@@ -128,7 +121,7 @@ class Dates:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content for programs."""
-        return {**asdict(self), "counts": self.counts}
+        return {**asdict(self), "counts": self.counts, "published": sum(self.counts.get(each, 0) for each in PUBLISHED)}
 
 
 class _Champion(NamedTuple):
@@ -168,7 +161,8 @@ def dates_of(settings: Settings, runs: Mapping[str, LastRun] = _NO_RUNS) -> Date
         require_name(settings)
     # A run that failed before its plan left nothing in the workspace.
     unpublished = {name for name, run in runs.items() if run.state != "success"}
-    names = sorted({*filter(_is_date, dated_partitions(folder)), *listings, *unpublished})
+    known = sorted({*filter(_is_date, dated_partitions(folder)), *listings})
+    names = sorted({*known, *unpublished})
     if not names:
         raise SettingsError(
             f"the dataset {settings.dataset_name!r} in {folder} has no dates: its source has no placeholder such as "
@@ -179,11 +173,12 @@ def dates_of(settings: Settings, runs: Mapping[str, LastRun] = _NO_RUNS) -> Date
     published = dict(zip(names, read, strict=True))
     state_of = partial(_state_of, settings, champion)
     states = tuple(state_of(name, found, listings.get(name, ()), runs.get(name)) for name, found in published.items())
-    step = usual_step(names)
+    # A schedule may run on days without data. These runs fail, and are no dates of the source.
+    step = usual_step(known)
     gaps = tuple(gaps_between(names, step)) if step else ()
     datasets = {name: found.dataset for name, found in published.items() if found.dataset}
     command = partial(backfill_command, arguments=arguments_of(settings, datasets))
-    mends = tuple(_mends(states, gaps, step, command))
+    mends = mends_of((each.date for each in states if each.is_problem), gaps, step, command, datetime.now(UTC))
     return Dates(
         dataset_name=settings.dataset_name,
         folder=str(folder),
@@ -242,7 +237,7 @@ def _state_of(
         return _readable_state(settings, champion, name, found, listings, run)
     # Others may have written the files of the date.
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        return DateState(name, "failed", f"its files have another content than Tenfold writes: {error!r}")
+        return DateState(name, "failed", f"the files of this date are damaged ({error!r}): build the date again")
 
 
 def _readable_state(
@@ -257,10 +252,11 @@ def _readable_state(
     newest = listings[-1] if listings else None
     pointed_ns = partition.listed_ns if partition else 0
     is_withdrawn = partition is not None and partition.withdrawn
-    # A person withdrew the date at `pointed_ns`: no run listed its source then.
-    last_run = _at(max(0 if is_withdrawn else pointed_ns, newest.listed_ns if newest else 0))
+    # A person may have moved or withdrawn the date at `pointed_ns`: no run listed its source then.
+    last_run = _at(newest.listed_ns if newest else 0 if is_withdrawn else pointed_ns)
+    is_running = run is not None and run.state == "running"
     if partition is None or (dataset is None and not is_withdrawn):
-        if run and run.state == "running":
+        if is_running:
             return DateState(name, "running", last_run=last_run)
         words = found.error or (run.words if run else "") or _why_not(newest)
         return DateState(name, "failed", words, last_run=last_run)
@@ -269,11 +265,11 @@ def _readable_state(
     if dataset:
         state = _state_of_dataset(state, dataset, getattr(settings, _MAX_DRIFT))
     is_newer = newest and newest.listed_ns > pointed_ns and (newest.refused or _version_of(newest) != partition.version)
-    why_not = _why_not(newest) if is_newer else ""
+    why_not = _why_not(newest) if is_newer and not is_running else ""
     if is_withdrawn:
         command = _command_back(settings, partition) if dataset else ""
         return replace(state, state="withdrawn", words=found.error or why_not, command=command)
-    if is_newer:
+    if why_not:
         return replace(state, state="outdated", words=why_not)
     return replace(state, state="seen") if (state.state, state.champion) == ("published", "seen") else state
 
@@ -292,7 +288,8 @@ def _state_of_dataset(state: DateState, dataset: Dataset, max_drift: float) -> D
     )
     if not largest or drift[largest] <= max_drift:
         return state
-    return replace(state, state="drift", words=f"{largest} by {drift[largest]:.2f} since version {against}")
+    above = f"the drift of {largest} is {drift[largest]:.2f}, above {_MAX_DRIFT}={max_drift:g}"
+    return replace(state, state="drift", words=f"{above}, compared with version {against}")
 
 
 def _command_back(settings: Settings, withdrawn: Partition) -> str:
@@ -332,27 +329,6 @@ def _champion_of(settings: Settings, folder: Place) -> tuple[_Champion | None, s
     except BadInput as error:
         return None, str(error)
     return _Champion(champion.run, partitions, frozenset(partitions.values()) or frozenset({version})), ""
-
-
-def _mends(
-    states: Sequence[DateState], gaps: Sequence[Gap], step: Step | None, command: Callable[[str, str], str]
-) -> Iterator[Mend]:
-    """Yield the dates that need another run, those that follow each other together."""
-
-    def can_join(date: str) -> bool:
-        # FROM and TO in hours ask for each hour between them.
-        return has_no_time(date) or step is None or step.has_each_hour
-
-    problems = [(each.date, each.date, each.is_problem) for each in states]
-    missing = [(gap.first, gap.last, True) for gap in gaps if can_join(gap.first)]
-    apart = [(date, date, True) for gap in gaps if step and not can_join(gap.first) for date in dates_in(gap, step)]
-    stretch: list[str] = []
-    for first, last, is_problem in [*sorted([*problems, *missing, *apart]), ("", "", False)]:
-        if stretch and not (is_problem and can_join(first)):
-            yield Mend(stretch[0], stretch[1], command(stretch[0], stretch[1]))
-            stretch = []
-        if is_problem:
-            stretch = [stretch[0] if stretch else first, last]
 
 
 def _days(states: Sequence[DateState], gaps: Sequence[Gap], step: Step | None) -> dict[str, str]:

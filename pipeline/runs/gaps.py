@@ -44,11 +44,6 @@ class Step:
             return f"{days} days"
         return "hour" if hours == 1 else f"{hours:g} hours" if hours > 1 else f"{hours * 60:g} minutes"
 
-    @property
-    def has_each_hour(self) -> bool:
-        """Whether each hour has a date."""
-        return not self.months and self.time <= HOUR
-
     def missing(self, before: datetime, after: datetime) -> tuple[datetime, datetime, int] | None:
         """Return the first and the last moment that is missing between two dates, and their number; None if none is."""
         if self.days_off:
@@ -93,12 +88,12 @@ def gaps_between(dates: Sequence[str], step: Step) -> Iterator[Gap]:
 
 
 def dates_in(gap: Gap, step: Step) -> Iterator[str]:
-    """Yield the missing dates of a gap."""
-    moment, last = datetime.fromisoformat(gap.first), datetime.fromisoformat(gap.last)
-    while moment <= last:
+    """Yield the missing dates of a gap, the newest first."""
+    first, moment = datetime.fromisoformat(gap.first), datetime.fromisoformat(gap.last)
+    while moment >= first:
         if moment.weekday() not in step.days_off:
             yield _like(gap.first, moment)
-        moment = step.later(moment, 1)
+        moment = step.later(moment, -1)
 
 
 def missing_days(gap: Gap, step: Step) -> Iterator[str]:

@@ -341,11 +341,11 @@ def test_the_calendar_shows_each_day_and_the_commands(client: Client, runs: None
         )
         legend = page.get_by_role("list", name="Number of dates by state").get_by_role("listitem").all_inner_texts()
         assert [each.split(" ", 1)[1] for each in legend] == ["not published: 1", "missing: 1", "published: 2"]
-        looks = page.get_by_role("region", name="Dates that need a look").get_by_role("row").all_inner_texts()[1:]
+        looks = page.get_by_role("region", name="Dates with problems").get_by_role("row").all_inner_texts()[1:]
         assert looks[0].split("\t") == ["2026-01-03", "missing", "1 date"]
         assert "the gate stopped it" in looks[1]
         commands = page.get_by_role("region", name="Commands").inner_text()
-        assert commands.startswith("make backfill FROM=2026-01-02 TO=2026-01-03 SOURCE='/")
+        assert commands.startswith("make backfill FROM=2026-01-02 TO=2026-01-03 REPROCESS=all SOURCE='/")
 
 
 def test_a_withdrawn_date_is_shown_with_its_command(
@@ -357,8 +357,8 @@ def test_a_withdrawn_date_is_shown_with_its_command(
             page = seen.page
             assert marks(page) == "wx-o"
             assert "1 of 4 dates published" in page.locator("main").inner_text()
-            looks = page.get_by_role("region", name="Dates that need a look").get_by_role("row").all_inner_texts()
-            state = "withdrawn by a person; windows leave it out; seen by the champion"
+            looks = page.get_by_role("region", name="Dates with problems").get_by_role("row").all_inner_texts()
+            state = "withdrawn by a person; windows leave it out; the champion was trained on it"
             assert looks[-1].split("\t")[:2] == ["2026-01-01", state]
             commands = page.get_by_role("region", name="Commands for withdrawn dates").inner_text()
             assert commands == back(withdrawn, workspace)
@@ -411,7 +411,7 @@ def test_markup_in_names_is_text(client: Client, runs: None, browser: Browser, w
         assert MARKUP in seen.page.get_by_role("combobox").inner_text()
     add_dated_run("the newest", workspace, "2026-01-01", "success")
     with opened(browser, client, logged_in("viewer", "us")) as seen:
-        looks = seen.page.get_by_role("region", name="Dates that need a look").inner_text()
+        looks = seen.page.get_by_role("region", name="Dates with problems").inner_text()
         assert MARKUP in looks
         assert seen.page.locator("script").count() == 1
 

@@ -45,7 +45,8 @@ def test_the_placeholders_of_a_source_are_put_back(addresses: dict[str, str], so
     ],
 )
 def test_a_backfill_takes_days_or_hours(first: str, last: str, span: str):
-    assert backfill_command(first, last, " SOURCE='/d/{date}'") == f"make backfill {span} SOURCE='/d/{{date}}'"
+    command = backfill_command(first, last, " SOURCE='/d/{date}'")
+    assert command == f"make backfill {span} REPROCESS=all SOURCE='/d/{{date}}'"
 
 
 @pytest.mark.parametrize(

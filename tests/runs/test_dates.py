@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -17,7 +18,7 @@ from pipeline.config.workspace import name_folder
 from pipeline.dataset.partitions import move_partition, withdraw_partition
 from pipeline.errors import GateError, SettingsError
 from pipeline.runs.champion import PROMOTE, Entry, move, pointer_of
-from pipeline.runs.dates import STATES, DateState, dates_of
+from pipeline.runs.dates import STATES, DateState, LastRun, dates_of
 from pipeline.stages.build import build
 from pipeline.storage import Place, place_of
 from scripts.airflow.request import read_backfill
@@ -98,7 +99,9 @@ def test_each_date_has_the_state_that_the_workspace_knows(workspace: Path):
     assert (drifted.examples, drifted.champion) == (16, "not seen")
     assert drifted.drift
     assert drifted.drift > 0.25
-    assert drifted.words.startswith(f"sizes by {drifted.drift:.2f} since version ")
+    assert drifted.words.startswith(
+        f"the drift of sizes is {drifted.drift:.2f}, above max_drift=0.25, compared with version "
+    )
     assert all(each.last_run[:3] == "202" for each in dates.dates)
 
 
@@ -112,8 +115,8 @@ def test_the_command_of_a_backfill_has_the_source(workspace: Path, source: Path)
     params = json.dumps({"dataset_name": "birds", "workspace": str(workspace)})
     rest = f"SOURCE='{source}/{{date}}' PARAMS='{params}'"
     assert [each.command for each in dates_of(settings_of(workspace)).mends] == [
-        f"make backfill FROM=2026-01-04 TO=2026-01-04 {rest}",
-        f"make backfill FROM=2026-01-06 TO=2026-01-06 {rest}",
+        f"make backfill FROM=2026-01-04 TO=2026-01-04 REPROCESS=all {rest}",
+        f"make backfill FROM=2026-01-06 TO=2026-01-06 REPROCESS=all {rest}",
     ]
 
 
@@ -190,13 +193,41 @@ def test_a_date_that_was_never_published_is_planned(copied: Path, source: Path):
     assert state_on(copied, 5).state == "published"
 
 
+def test_a_person_who_moves_a_date_makes_no_run(copied: Path):
+    before = state_on(copied, 3)
+    path = name_folder(settings_of(copied)) / "partitions" / "2026-01-03.json"
+    pointed = json.loads(path.read_text())
+    path.write_text(json.dumps({**pointed, "listed_ns": pointed["listed_ns"] + 10**15}))
+    assert state_on(copied, 3).last_run == before.last_run
+
+
+@pytest.mark.parametrize(("state", "shown"), [("running", "published"), ("failed", "outdated")])
+def test_a_date_is_not_outdated_while_its_run_is_under_way(
+    copied: Path, source: Path, tmp_path: Path, state: Literal["running", "failed"], shown: str
+):
+    changed = Path(shutil.copytree(source, tmp_path / "source"))
+    (changed / "2026-01-07" / "owls" / "0.jpg").unlink()
+    settings = {"workspace": str(copied), "source_uri": str(changed / "{date}"), "data_date": "2026-01-07", **GATE}
+    planned(settings_from(settings).dated())
+    dates = dates_of(settings_of(copied), {"2026-01-07": LastRun(state, "")})
+    assert next(each.state for each in dates.dates if each.date == "2026-01-07") == shown
+
+
+def test_runs_of_days_without_data_do_not_change_the_step(tmp_path: Path):
+    days = [f"2026-01-{day:02d}" for day in range(5, 31) if (day - 5) % 7 < 5]
+    point(name_folder(settings_of(tmp_path)), *days)
+    weekend = {day: LastRun("failed", "source_uri is no folder") for day in ("2026-01-10", "2026-01-11")}
+    dates = dates_of(settings_of(tmp_path), weekend)
+    assert (dates.step, dates.gaps) == ("day, some days of the week off", ())
+
+
 def damage(folder: Path, name: str) -> None:
     (folder / name).write_text("{")
 
 
-def listed_in_the_far_future(folder: Path) -> None:
+def listed_at_a_text(folder: Path) -> None:
     path = folder / "partitions" / "2026-01-02.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "listed_ns": 10**40}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "listed_ns": "soon"}))
 
 
 @pytest.mark.parametrize(
@@ -210,7 +241,7 @@ def listed_in_the_far_future(folder: Path) -> None:
             lambda folder, version: (folder / "partitions" / "2026-01-02.json").write_bytes(b" " * 10**6),
             "1 MB, more than",
         ),
-        (lambda folder, version: listed_in_the_far_future(folder), "another content than Tenfold writes"),
+        (lambda folder, version: listed_at_a_text(folder), "the files of this date are damaged (TypeError("),
     ],
 )
 def test_a_damaged_date_fails_alone(copied: Path, change: Callable[[Path, str], None], words: str):
@@ -276,7 +307,7 @@ def test_a_withdrawn_date_says_that_its_new_images_were_refused(copied: Path, so
     make_date(changed, "2026-01-03")
     (changed / "2026-01-03" / "owls" / "0.jpg").unlink()
     build_date(changed, copied, "2026-01-03")
-    assert state_on(copied, 3).state == "published"
+    assert state_on(copied, 3).state == "drift"  # The version before is that of 8 January, with other sizes.
 
 
 def test_a_withdrawn_version_that_was_deleted_is_not_built_again(copied: Path):
@@ -329,7 +360,7 @@ def test_hours_share_a_day(tmp_path: Path):
     assert (dates.step, dates.days) == ("hour", {"2026-01-01": "published", "2026-01-02": "missing"})
     assert [(gap.first, gap.dates) for gap in dates.gaps] == [("2026-01-02T01:00", 1)]
     assert dates.mends[0].command.startswith(
-        f"make backfill FROM=2026-01-02T01 TO=2026-01-02T01 SOURCE='{source}/{{date}}T{{hour}}'"
+        f"make backfill FROM=2026-01-02T01 TO=2026-01-02T01 REPROCESS=all SOURCE='{source}/{{date}}T{{hour}}'"
     )
     assert "TENFOLD_BACKFILL_SCHEDULE=@hourly" in dates.mends_note
 
@@ -406,7 +437,7 @@ def test_the_command_shows_a_line_for_each_month_and_the_problems(copied: Path, 
     assert text.startswith("birds: 6 of 8 dates published, from 2026-01-01 to 2026-01-08, one per day\nchampion: ")
     assert "\n2026-01  ##o-oxo~\n" in text
     assert "  2026-01-04  1 date missing\n  2026-01-06  not published: " in text
-    assert "  2026-01-08  published, drifted: sizes by " in text
+    assert "  2026-01-08  published, drifted: the drift of sizes is " in text
     assert text.count("make backfill FROM=") == 2
     for state, count in {"failed": 1, "missing": 1, "drift": 1, "published": 3, "seen": 2}.items():
         assert f"  {MARKS[state]} {count:>5}  {STATES[state]}\n" in text
@@ -420,7 +451,7 @@ def test_the_command_shows_a_line_for_each_date(copied: Path, capsys: pytest.Cap
     assert [row[:10] for row in rows] == [f"2026-01-{day:02d}" for day in range(1, 9)]
     version = state_on(copied, 1).version
     assert rows[0].split()[:4] == ["2026-01-01", version, "16", "0"]
-    assert rows[0].endswith("  seen      published, seen by the champion")
+    assert rows[0].endswith("  seen      published, and the champion was trained on it")
     assert rows[3].split() == ["2026-01-04", "1", "date", "missing"]
 
 
@@ -433,11 +464,11 @@ def test_the_command_shows_withdrawn_dates_and_what_brings_them_back(copied: Pat
     assert "\n2026-01  w#o-oxw~\n" in text
     title = "withdrawn by a person; windows leave it out"
     assert f"  w     2  {title}\n" in text
-    assert f"  2026-01-01  {title}; seen by the champion\n" in text
+    assert f"  2026-01-01  {title}; the champion was trained on it\n" in text
     assert f"  2026-01-07  {title}\n" in text
     back = text.partition("To bring withdrawn dates back, run:\n")[2].splitlines()
     assert back == [f"  {state_on(copied, day).command}" for day in (1, 7)]
-    assert f"{title}; seen by the champion\n" in shown(copied, capsys, "--all")
+    assert f"{title}; the champion was trained on it\n" in shown(copied, capsys, "--all")
     answer = json.loads(shown(copied, capsys, "--json"))
     assert (answer["dates"][0]["state"], answer["counts"]["withdrawn"]) == ("withdrawn", 2)
     assert answer["dates"][0]["command"].startswith("python -m pipeline partition 2026-01-01 ")
