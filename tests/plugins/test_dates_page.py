@@ -346,6 +346,8 @@ def test_the_calendar_shows_each_day_and_the_commands(client: Client, runs: None
         assert "the gate stopped it" in looks[1]
         commands = page.get_by_role("region", name="Commands").inner_text()
         assert commands.startswith("make backfill FROM=2026-01-02 TO=2026-01-03 REPROCESS=all SOURCE='/")
+        page.get_by_role("button", name="2026-01-03: missing").click()
+        assert page.locator("tr.chosen").inner_text().split("\t")[:3] == ["2026-01-03", "missing", "1 date"]
 
 
 def test_a_withdrawn_date_is_shown_with_its_command(
