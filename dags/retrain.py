@@ -299,7 +299,7 @@ def retrain() -> None:
     DAG follows their asset. It can also be triggered by hand.
 
     **By schedule**: `TENFOLD_RETRAIN_SCHEDULE` (a cron expression or `@daily`) also starts it at fixed times. Such a
-    run finds datasets whose event Airflow lost. If nothing is new, it is skipped.
+    run finds datasets whose event Airflow lost. If nothing is new, it is skipped, unless the last training failed.
 
     It trains on the dataset that is new. If the form or the settings file (`TENFOLD_SETTINGS`) sets `dataset_name`, it
     trains only on the dataset of that name.

@@ -100,10 +100,17 @@ def window(options: argparse.Namespace) -> Result:
     "2026-01-31 4766e75c17183005 --set dataset_name=flowers",
     argument("partition", help="a date, such as 2026-01-31, or `latest`"),
     argument("version", nargs="?", default="", help="name of the version's folder, without its path"),
-    argument("--withdraw", action="store_true", help="instead of a version: leave the date out of all later windows"),
+    argument(
+        "--withdraw",
+        action="store_true",
+        help="instead of a version: leave the date out of windows until it has another version",
+    ),
 )
 def partition(options: argparse.Namespace) -> Result:
-    """Use another version of the dataset for a date, or leave the date out of windows, until its source changes."""
+    """Use another version of the dataset for a date until its source is listed again.
+
+    Or leave the date out of windows until it has another version.
+    """
     from pipeline.config.workspace import allowed_name_folder, require_name
     from pipeline.dataset.partitions import move_partition, withdraw_partition
 

@@ -10,7 +10,16 @@ from pipeline.commands.options import published_settings
 from pipeline.system.wording import counted, shortened
 
 MARKS: Mapping[str, str] = MappingProxyType(
-    {"failed": "x", "missing": "-", "running": ".", "outdated": "!", "drift": "~", "published": "o", "seen": "#"}
+    {
+        "failed": "x",
+        "missing": "-",
+        "running": ".",
+        "outdated": "!",
+        "withdrawn": "w",
+        "drift": "~",
+        "published": "o",
+        "seen": "#",
+    }
 )
 """The character of a day in the calendar, by its state."""
 MAX_SHOWN = 15
@@ -23,19 +32,16 @@ _HEAD = ("date", "version", "examples", "rejected", "drift", "last run", "champi
 
 def _format_dates(result: Result) -> str:
     lines = [*_every_date(result)] if result.get("every") else [*_calendar(result), *_in_detail(result)]
-    return "\n".join([_summary(result), *lines, *_commands(result["mends"])])
+    return "\n".join([_summary(result), *lines, *_commands(result)])
 
 
 def _summary(result: Result) -> str:
-    total, counts = sum(result["counts"].values()), result["counts"]
-    published = total - counts.get("failed", 0) - counts.get("missing", 0)
+    total = sum(result["counts"].values())
     each = f", one per {result['step']}" if result["step"] else ""
     first, last = result["dates"][0]["date"], result["dates"][-1]["date"]
     champion = result["champion"] or (f"unknown: {result['note']}" if result["note"] else "none")
-    return (
-        f"{result['dataset_name']}: {published} of {counted(total, 'date')} published, from {first} to {last}{each}\n"
-        f"champion: {champion}"
-    )
+    published = f"{result['published']} of {counted(total, 'date')} published"
+    return f"{result['dataset_name']}: {published}, from {first} to {last}{each}\nchampion: {champion}"
 
 
 def _calendar(result: Result) -> Iterator[str]:
@@ -54,10 +60,10 @@ def _calendar(result: Result) -> Iterator[str]:
 
 
 def _in_detail(result: Result) -> Iterator[str]:
-    """Yield the dates that need a look, and why."""
+    """Yield the dates with problems, and why."""
     states = result["states"]
     told = [
-        *((each["date"], states[each["state"]], each["words"]) for each in result["dates"] if each["words"]),
+        *((each["date"], _title(each, states), each["words"]) for each in result["dates"] if _needs_look(each)),
         *((_span(gap), f"{counted(gap['dates'], 'date')} missing", "") for gap in result["gaps"]),
     ]
     if not told:
@@ -67,6 +73,16 @@ def _in_detail(result: Result) -> Iterator[str]:
         yield f"  {date}  {state}{': ' * bool(words)}{shortened(words, MAX_WORDS)}"
     if len(told) > MAX_SHOWN:
         yield f"  and {len(told) - MAX_SHOWN} before them: --all shows them"
+
+
+def _needs_look(date: Mapping[str, object]) -> bool:
+    return bool(date["words"]) or date["state"] == "withdrawn"
+
+
+def _title(date: Mapping[str, object], states: Mapping[str, str]) -> str:
+    """Return what the state of a date means. That of a withdrawn date also says whether the champion has seen it."""
+    has_seen = date["state"] == "withdrawn" and date["champion"] == "seen"
+    return states[str(date["state"])] + "; the champion was trained on it" * has_seen
 
 
 def _every_date(result: Result) -> Iterator[str]:
@@ -82,20 +98,30 @@ def _every_date(result: Result) -> Iterator[str]:
 def _cells(date: Mapping[str, object], states: Mapping[str, str]) -> tuple[str, ...]:
     numbers = ("" if date[name] is None else f"{date[name]:,}" for name in ("examples", "rejected"))
     drift = "" if date["drift"] is None else f"{date['drift']:.2f}"
-    state = states[str(date["state"])] + (f": {date['words']}" if date["words"] else "")
+    state = _title(date, states) + (f": {date['words']}" if date["words"] else "")
     return (
         *(str(date["date"]), str(date["version"]), *numbers, drift),
         *(str(date["last_run"]).removesuffix("+00:00"), str(date["champion"]), shortened(state, MAX_WORDS)),
     )
 
 
-def _commands(mends: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    if not mends:
+def _commands(result: Result) -> Iterator[str]:
+    mend = "To build the dates that are missing or failed, fix the causes above, then run:"
+    yield from _section(mend, result["mends"], result["mends_note"])
+    withdrawn = [date for date in result["dates"] if date["command"]]
+    yield from _section("To bring withdrawn dates back, run:", withdrawn)
+
+
+def _section(head: str, dates: Sequence[Mapping[str, str]], note: str = "") -> Iterator[str]:
+    """Yield the commands of some dates, below a line that says what they do."""
+    if not dates:
         return
-    yield "\nTo build these dates again, first repair what stopped them, then run:"
-    yield from (f"  {mend['command']}" for mend in mends[-MAX_SHOWN:])
-    if len(mends) > MAX_SHOWN:
-        yield f"  and {len(mends) - MAX_SHOWN} commands for earlier dates: --json shows them"
+    yield f"\n{head}"
+    yield from (f"  {each['command']}" for each in dates[-MAX_SHOWN:])
+    if len(dates) > MAX_SHOWN:
+        yield f"  and {len(dates) - MAX_SHOWN} commands for earlier dates: --json shows them"
+    if note:
+        yield f"  {note}"
 
 
 def _span(gap: Mapping[str, str]) -> str:
@@ -110,9 +136,10 @@ def _span(gap: Mapping[str, str]) -> str:
     printer=_format_dates,
 )
 def dates(options: argparse.Namespace) -> Result:
-    """Show the state of all dates of a dataset name: published, drifted, failed or missing.
+    """Show the state of all dates of a dataset name: published, drifted, failed, withdrawn or missing.
 
-    It also shows which dates the champion was trained on, and the commands that build failed and missing dates again.
+    It also shows which dates the champion was trained on, the commands that build failed and missing dates again, and
+    those that bring withdrawn dates back.
     """
     from pipeline.runs.dates import STATES, dates_of
 

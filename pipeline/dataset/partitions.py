@@ -31,6 +31,8 @@ from pipeline.system.wording import first_of
 LATEST = "latest"
 """The partition of a source without dates."""
 PARTITION_FORMAT = 1
+MAX_PARTITION_BYTES = 100_000
+"""Maximum size of the file of a partition, which others may have written."""
 MAX_REFUSAL = 2000
 """Maximum length of a stored error message, in characters."""
 MAX_REFUSAL_BYTES = 100_000
@@ -86,18 +88,23 @@ def saving_refusal(work: Place, partition: str, listed_ns: int) -> Iterator[None
         yield
     except BadInput as error:
         # In a file of its own: another run may store a newer listing at the same time.
-        refusal = {"listed_ns": listed_ns, "why": str(error)[:MAX_REFUSAL]}
-        storage.write_json(_refused(work, partition), refusal)
+        path = _refused(work, partition)
+        if _listed_ns(path) <= listed_ns:
+            storage.write_json(path, {"listed_ns": listed_ns, "why": str(error)[:MAX_REFUSAL]})
         raise
 
 
 def last_listed(work: Place, partition: str) -> int:
     """Return when the newest listing began that found this version in the source of a partition; 0 if unknown."""
-    content = _content(_listed(work, partition))
+    return _listed_ns(_listed(work, partition))
+
+
+def _listed_ns(path: Place) -> int:
+    content = _content(path)
     try:
         return int(json.loads(content)["listed_ns"]) if content is not None else 0
     except (ValueError, KeyError, TypeError) as error:
-        _log.warning("%s is damaged (%r) and is written again", _listed(work, partition), error)
+        _log.warning("%s is damaged (%r) and is written again", path, error)
         return 0
 
 
@@ -175,7 +182,7 @@ def move_partition(folder: Place, name: str, version: str) -> Place:
 
 
 def withdraw_partition(folder: Place, name: str) -> Partition:
-    """Take a partition out of all later windows, and return it. Its version stays as it is.
+    """Leave a partition out of windows until it has another version, and return it. Its version stays as it is.
 
     A run that finds the same version does not bring it back. A new version does, and so does `move_partition`.
     `folder` is the folder of the dataset name. Raises SettingsError if there is no such partition, DatasetError if its
@@ -221,9 +228,15 @@ def _read(folder: Place, names: Sequence[str]) -> Iterator[tuple[str, Partition]
 
 
 def load_partition(folder: Place, name: str) -> Partition | None:
-    """Return a partition; None if nothing of it was published. Raises what `newest_partitions` does."""
-    content = _content(_path(folder, name))
-    return None if content is None else _parse(_path(folder, name), content)
+    """Return a partition; None if nothing of it was published.
+
+    Raises:
+        DatasetError: The file of the partition is damaged.
+        SizeError: It is larger than any that Tenfold writes.
+    """
+    path = _path(folder, name)
+    content = unless_missing(lambda: storage.read_limited(path, MAX_PARTITION_BYTES))
+    return None if content is None else _parse(path, content)
 
 
 def dated_partitions(folder: Place) -> list[str]:

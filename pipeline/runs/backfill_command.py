@@ -3,58 +3,95 @@
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
+from typing import Any
 
 from pipeline.config.data_date import fill, format_data_date, has_no_time, is_dated
 from pipeline.config.dataset_name import name_of_source, name_of_table
 from pipeline.config.example_kinds import TABLE
-from pipeline.config.settings import Settings
+from pipeline.config.settings import Settings, settings_from, settings_in_fingerprint
 from pipeline.dataset.manifest import Dataset
 
+UNKNOWN = "..."
+"""Stands for a source that a person must give."""
 _NO_DIGIT_BEFORE, _NO_DIGIT_AFTER = "(?<![0-9])", "(?![0-9])"
 
 
 def backfill_command(first: str, last: str, arguments: str) -> str:
-    """Return the command for the days of two dates and all between them. `arguments` is as `arguments_of` returns."""
-    # A backfill leaves out dates whose run succeeded.
-    return f"make backfill FROM={first[:10]} TO={last[:10]}{arguments}"
+    """Return the command for two dates and all between them: days, or hours if both dates have a time.
+
+    `arguments` is as `arguments_of` returns.
+    """
+    length = len("2026-01-31" if has_no_time(first) or has_no_time(last) else "2026-01-31T07")
+    # Without REPROCESS=all, Airflow leaves out a date whose own run succeeded. A later run may have failed, or files of
+    # the date are damaged.
+    return f"make backfill FROM={first[:length]} TO={last[:length]} REPROCESS=all{arguments}"
+
+
+def schedule_note(dates: Collection[str]) -> str:
+    """Return what Airflow needs for the commands of some dates; empty if its defaults are enough."""
+    if all(map(has_no_time, dates)):
+        return ""
+    if all(has_no_time(date) or date.endswith(":00") for date in dates):
+        return (
+            "If an Airflow is already up, it needs TENFOLD_BACKFILL_SCHEDULE=@hourly, or an hourly schedule of the DAG."
+        )
+    return (
+        "Set TENFOLD_BACKFILL_SCHEDULE to a schedule with a run for each of these dates, such as '*/15 * * * *', for "
+        "the command and for an Airflow that is already up."
+    )
 
 
 def arguments_of(settings: Settings, datasets: Mapping[str, Dataset]) -> str:
     """Return the further arguments of the command, by the newest of some datasets by date.
 
-    A dataset stores the address of its source without placeholders. If they cannot be put back, the source is left out.
+    A dataset stores the address of its source without placeholders. If they cannot be put back, a person must give the
+    source.
     """
     if not datasets:
         return ""
     newest = datasets[max(datasets)]
-    addresses = {date: str(each.source["uri"]) for date, each in datasets.items()}
-    source = source_with_placeholders(addresses)
+    source = source_with_placeholders({date: str(each.source["uri"]) for date, each in datasets.items()})
     is_table = newest.kind == TABLE
-    named = ({"TABLE" if is_table else "SOURCE": source}) if source else {}
-    if is_table and newest.settings.get("label_column"):
-        named["LABEL"] = str(newest.settings["label_column"])
-    name_of = name_of_table if is_table else name_of_source
+    columns = {f"{each['role']}_column": str(each["name"]) for each in newest.table.get("columns", ())}
+    named = {"TABLE" if is_table else "SOURCE": source or UNKNOWN}
+    if label := columns.pop("label_column", ""):
+        named["LABEL"] = label
+    name_of, usual = name_of_table if is_table else name_of_source, settings_from({"example_kind": newest.kind})
     params = {
         "dataset_name": settings.dataset_name if name_of(source) != settings.dataset_name else "",
+        "workspace": settings.workspace if settings.workspace != usual.workspace else "",
         "publish_uri": settings.publish_uri,
+        **{name: column for name, column in columns.items() if name in Settings.model_fields},
     }
-    if given := {name: value for name, value in params.items() if value}:
+    given = {name: value for name, value in params.items() if value}
+    given |= _unusual(newest.settings, settings_in_fingerprint(usual))
+    if given:
         named["PARAMS"] = json.dumps(given)
     return "".join(f" {name}={shlex.quote(value)}" for name, value in named.items())
 
 
+def _unusual(settings: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a dataset that differ from the defaults. A window refuses dates with other settings."""
+    return {
+        name: value
+        for name, value in settings.items()
+        if name in Settings.model_fields and (name not in usual or value != usual[name])
+    }
+
+
 def source_with_placeholders(addresses: Mapping[str, str]) -> str:
-    """Return the address from which all `addresses` of dates were filled; empty if it is not found."""
+    """Return the address from which most `addresses` of dates, and the newest, were filled; empty if there is none."""
     newest = max(addresses)
     moments = [(date, datetime.fromisoformat(date), address) for date, address in addresses.items()]
     template = _template(addresses[newest], newest)
-    is_of_all = all(
+    fits = [
         fill(template, moment) == address and format_data_date(moment, template) == date
         for date, moment, address in moments
-    )
-    return template if is_dated(template) and is_of_all else ""
+    ]
+    # The newest address alone may have a date in it by chance. A few dates may have been built from another folder.
+    return template if is_dated(template) and 2 * sum(fits) > len(fits) else ""
 
 
 def _template(address: str, date: str) -> str:

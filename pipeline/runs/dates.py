@@ -4,8 +4,9 @@ A command prints it, and a page in Airflow shows it. It needs no database of Air
 """
 
 import re
+import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -19,9 +20,10 @@ from pipeline.config.workspace import allowed_name_folder, build_folders, champi
 from pipeline.dataset.manifest import PARALLEL_REQUESTS, Dataset, is_committed, load_allowed
 from pipeline.dataset.partitions import Listed, Partition, dated_partitions, listed_dates, load_partition
 from pipeline.errors import BadInput, SettingsError
-from pipeline.runs.backfill_command import arguments_of, backfill_command
+from pipeline.runs.backfill_command import arguments_of, backfill_command, schedule_note
 from pipeline.runs.champion import pointer_of
 from pipeline.runs.gaps import Gap, Step, gaps_between, missing_days, usual_step
+from pipeline.runs.mends import Mend, mends_of
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import ordered_map
 
@@ -39,13 +41,16 @@ STATES: Mapping[str, str] = MappingProxyType(
         "failed": "not published",
         "missing": "missing",
         "running": "not published yet, a run is under way",
-        "outdated": "published, but the newest run was not",
+        "outdated": "an older version is published, because the newest run published nothing",
+        "withdrawn": "withdrawn by a person; windows leave it out",
         "drift": "published, drifted",
         "published": "published",
-        "seen": "published, seen by the champion",
+        "seen": "published, and the champion was trained on it",
     }
 )
 """What each state means, the worst first. A day with several dates has the worst of their states."""
+PUBLISHED = ("outdated", "drift", "published", "seen")
+"""States of dates that windows use."""
 PROBLEMS = ("failed", "missing", "outdated")
 """States that a backfill mends."""
 _NO_RUNS: Mapping[str, LastRun] = MappingProxyType({})
@@ -64,7 +69,7 @@ class DateState:
     state: str
     """One of STATES, except "missing"."""
     words: str = ""
-    """Why it is not published, or what drifted; empty if there is nothing to say."""
+    """Why it is not published, why the newest run was not, or what drifted; empty if there is nothing to say."""
     version: str = ""
     """The published version; empty if there is none."""
     examples: int | None = None
@@ -75,20 +80,13 @@ class DateState:
     """When the last run listed the source of this date, in UTC, in ISO 8601; empty if unknown."""
     champion: str = ""
     """Whether the champion was trained on this date: "seen", "another version" or "not seen"; empty if unknown."""
+    command: str = ""
+    """The command that brings a withdrawn date back; empty in other states, or if its version cannot be read."""
 
     @property
     def is_problem(self) -> bool:
         """Whether a backfill mends it."""
         return self.state in PROBLEMS
-
-
-@dataclass(frozen=True)
-class Mend:
-    """Dates that follow each other and need another run, with the command that runs them."""
-
-    first: str
-    last: str
-    command: str
 
 
 @dataclass(frozen=True)
@@ -111,6 +109,8 @@ class Dates:
     days: Mapping[str, str]
     """The worst state of each day with an expected date, sorted by day. Only the newest MAX_DAYS are included."""
     mends: tuple[Mend, ...]
+    mends_note: str
+    """What Airflow needs for the commands of `mends`; empty if it needs nothing."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -121,7 +121,7 @@ class Dates:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content for programs."""
-        return {**asdict(self), "counts": self.counts}
+        return {**asdict(self), "counts": self.counts, "published": sum(self.counts.get(each, 0) for each in PUBLISHED)}
 
 
 class _Champion(NamedTuple):
@@ -161,7 +161,8 @@ def dates_of(settings: Settings, runs: Mapping[str, LastRun] = _NO_RUNS) -> Date
         require_name(settings)
     # A run that failed before its plan left nothing in the workspace.
     unpublished = {name for name, run in runs.items() if run.state != "success"}
-    names = sorted({*filter(_is_date, dated_partitions(folder)), *listings, *unpublished})
+    known = sorted({*filter(_is_date, dated_partitions(folder)), *listings})
+    names = sorted({*known, *unpublished})
     if not names:
         raise SettingsError(
             f"the dataset {settings.dataset_name!r} in {folder} has no dates: its source has no placeholder such as "
@@ -170,11 +171,14 @@ def dates_of(settings: Settings, runs: Mapping[str, LastRun] = _NO_RUNS) -> Date
     champion, note = _champion_of(settings, folder)
     read = ordered_map(partial(_read, folder), names, PARALLEL_REQUESTS)
     published = dict(zip(names, read, strict=True))
-    state_of = partial(_state_of, getattr(settings, _MAX_DRIFT), champion)
+    state_of = partial(_state_of, settings, champion)
     states = tuple(state_of(name, found, listings.get(name, ()), runs.get(name)) for name, found in published.items())
-    step = usual_step(names)
+    # A schedule may run on days without data. These runs fail, and are no dates of the source.
+    step = usual_step(known)
     gaps = tuple(gaps_between(names, step)) if step else ()
     datasets = {name: found.dataset for name, found in published.items() if found.dataset}
+    command = partial(backfill_command, arguments=arguments_of(settings, datasets))
+    mends = mends_of((each.date for each in states if each.is_problem), gaps, step, command, datetime.now(UTC))
     return Dates(
         dataset_name=settings.dataset_name,
         folder=str(folder),
@@ -185,7 +189,8 @@ def dates_of(settings: Settings, runs: Mapping[str, LastRun] = _NO_RUNS) -> Date
         dates=states,
         gaps=gaps,
         days=_days(states, gaps, step),
-        mends=tuple(_mends(states, gaps, partial(backfill_command, arguments=arguments_of(settings, datasets)))),
+        mends=mends,
+        mends_note=schedule_note([date for mend in mends for date in (mend.first, mend.last)]),
     )
 
 
@@ -221,7 +226,7 @@ def _read(folder: Place, name: str) -> _Published:
 
 
 def _state_of(
-    max_drift: float,
+    settings: Settings,
     champion: _Champion | None,
     name: str,
     found: _Published,
@@ -229,14 +234,14 @@ def _state_of(
     run: LastRun | None,
 ) -> DateState:
     try:
-        return _readable_state(max_drift, champion, name, found, listings, run)
+        return _readable_state(settings, champion, name, found, listings, run)
     # Others may have written the files of the date.
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        return DateState(name, "failed", f"its files have another content than Tenfold writes: {error!r}")
+        return DateState(name, "failed", f"the files of this date are damaged ({error!r}): build the date again")
 
 
 def _readable_state(
-    max_drift: float,
+    settings: Settings,
     champion: _Champion | None,
     name: str,
     found: _Published,
@@ -246,16 +251,26 @@ def _readable_state(
     partition, dataset = found.partition, found.dataset
     newest = listings[-1] if listings else None
     pointed_ns = partition.listed_ns if partition else 0
-    last_run = _at(max(pointed_ns, newest.listed_ns if newest else 0))
-    if partition is None or dataset is None:
-        if run and run.state == "running":
+    is_withdrawn = partition is not None and partition.withdrawn
+    # A person may have moved or withdrawn the date at `pointed_ns`: no run listed its source then.
+    last_run = _at(newest.listed_ns if newest else 0 if is_withdrawn else pointed_ns)
+    is_running = run is not None and run.state == "running"
+    if partition is None or (dataset is None and not is_withdrawn):
+        if is_running:
             return DateState(name, "running", last_run=last_run)
         words = found.error or (run.words if run else "") or _why_not(newest)
         return DateState(name, "failed", words, last_run=last_run)
-    state = _state_of_dataset(DateState(name, "published", last_run=last_run), dataset, max_drift)
-    state = replace(state, champion=champion.has_seen(name, partition.version) if champion else "")
-    if newest and newest.listed_ns > pointed_ns and (newest.refused or _version_of(newest) != partition.version):
-        return replace(state, state="outdated", words=_why_not(newest))
+    seen = champion.has_seen(name, partition.version) if champion else ""
+    state = DateState(name, "published", last_run=last_run, champion=seen)
+    if dataset:
+        state = _state_of_dataset(state, dataset, getattr(settings, _MAX_DRIFT))
+    is_newer = newest and newest.listed_ns > pointed_ns and (newest.refused or _version_of(newest) != partition.version)
+    why_not = _why_not(newest) if is_newer and not is_running else ""
+    if is_withdrawn:
+        command = _command_back(settings, partition) if dataset else ""
+        return replace(state, state="withdrawn", words=found.error or why_not, command=command)
+    if why_not:
+        return replace(state, state="outdated", words=why_not)
     return replace(state, state="seen") if (state.state, state.champion) == ("published", "seen") else state
 
 
@@ -273,7 +288,15 @@ def _state_of_dataset(state: DateState, dataset: Dataset, max_drift: float) -> D
     )
     if not largest or drift[largest] <= max_drift:
         return state
-    return replace(state, state="drift", words=f"{largest} by {drift[largest]:.2f} since version {against}")
+    above = f"the drift of {largest} is {drift[largest]:.2f}, above {_MAX_DRIFT}={max_drift:g}"
+    return replace(state, state="drift", words=f"{above}, compared with version {against}")
+
+
+def _command_back(settings: Settings, withdrawn: Partition) -> str:
+    """Return the command that brings a withdrawn date back."""
+    places = {name: getattr(settings, name) for name in ("dataset_name", "workspace", "publish_uri")}
+    given = "".join(f" --set {shlex.quote(f'{name}={value}')}" for name, value in places.items() if value)
+    return f"python -m pipeline partition {withdrawn.partition} {withdrawn.version}{given}"
 
 
 def _why_not(newest: Listed | None) -> str:
@@ -306,19 +329,6 @@ def _champion_of(settings: Settings, folder: Place) -> tuple[_Champion | None, s
     except BadInput as error:
         return None, str(error)
     return _Champion(champion.run, partitions, frozenset(partitions.values()) or frozenset({version})), ""
-
-
-def _mends(states: Sequence[DateState], gaps: Sequence[Gap], command: Callable[[str, str], str]) -> Iterator[Mend]:
-    """Yield the dates that need another run, those that follow each other together."""
-    problems = [(each.date, each.date, each.is_problem) for each in states]
-    in_order = sorted([*problems, *((gap.first, gap.last, True) for gap in gaps)])
-    stretch: list[str] = []
-    for first, last, is_problem in [*in_order, ("", "", False)]:
-        if is_problem:
-            stretch = [stretch[0] if stretch else first, last]
-        elif stretch:
-            yield Mend(stretch[0], stretch[1], command(stretch[0], stretch[1]))
-            stretch = []
 
 
 def _days(states: Sequence[DateState], gaps: Sequence[Gap], step: Step | None) -> dict[str, str]:

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
+from math import ceil
 
 from pipeline.config.data_date import has_no_time
 
-DAY = timedelta(days=1)
+DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 WEEKS = timedelta(days=14)
 """If the dates span this time, a day of the week without any date counts as a day off."""
 
@@ -52,7 +53,8 @@ class Step:
         if self.months:
             number = (_months(after) - _months(before) - 1) // self.months
         else:
-            number = (after - before - timedelta.resolution) // self.time
+            # Between times of a schedule, an interval is an hour longer or shorter when the clocks change.
+            number = ceil((after - before) / self.time - 0.5) - 1
         return (self.later(before, 1), self.later(before, number), number) if number > 0 else None
 
     def later(self, moment: datetime, steps: int) -> datetime:
@@ -83,6 +85,15 @@ def gaps_between(dates: Sequence[str], step: Step) -> Iterator[Gap]:
         if missing := step.missing(datetime.fromisoformat(before), datetime.fromisoformat(after)):
             first, last, number = missing
             yield Gap(_like(before, first), _like(before, last), number)
+
+
+def dates_in(gap: Gap, step: Step) -> Iterator[str]:
+    """Yield the missing dates of a gap, the newest first."""
+    first, moment = datetime.fromisoformat(gap.first), datetime.fromisoformat(gap.last)
+    while moment >= first:
+        if moment.weekday() not in step.days_off:
+            yield _like(gap.first, moment)
+        moment = step.later(moment, -1)
 
 
 def missing_days(gap: Gap, step: Step) -> Iterator[str]:

@@ -67,7 +67,10 @@ DOCUMENT_HEADERS = {
 }
 DOCUMENTS = {"report": "Report", "card": "Dataset card", "inputs": "Comparison of inputs"}
 """Titles of the documents of a run, by their address."""
-_NO_DATES = "No dataset has dates yet. A run makes a date if its source has a placeholder such as {date}."
+_NO_DATES = (
+    "No dataset has dates yet. A run makes a date if its source has a placeholder such as {date}. "
+    "Run a DAG with such a source."
+)
 _read_runs = requires_access_dag(method="GET", access_entity=DagAccessEntity.RUN)
 
 
@@ -215,7 +218,8 @@ def dates(
     given = DatasetName(dataset_name, workspace or "", publish_uri or "")
     is_whole = workspace is not None and publish_uri is not None
     found = [name for name in runs.names if name == given or (not is_whole and dataset_name in ("", name.dataset_name))]
-    answer: dict[str, Any] = {"names": [name._asdict() for name in runs.names], "shown": None, "words": ""}
+    names = [name._asdict() for name in runs.names]
+    answer: dict[str, Any] = {"names": names, "looked_up": runs.looked_up, "shown": None, "words": ""}
     if not found:
         answer["words"] = "No run that you may see has made such a dataset." if runs.names else _NO_DATES
         return JSONResponse(answer)

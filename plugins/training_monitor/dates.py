@@ -14,10 +14,10 @@ from airflow.models.dagrun import DagRun
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState
-from sqlalchemy import select
+from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
-from pipeline.config.data_date import check_data_date, format_data_date, has_no_time, is_dated
+from pipeline.config.data_date import check_data_date, data_moment, format_data_date, has_no_time, is_dated
 from pipeline.storage import BucketPath, place_of
 from plugins.training_monitor.listing import MayRead
 from plugins.training_monitor.runs import AirflowRun, load_runs
@@ -57,11 +57,14 @@ class DatedRun(NamedTuple):
 class DatasetRuns:
     """The runs of some DAGs that made dates, by dataset name. The name of the newest run comes first."""
 
-    def __init__(self, dag_ids: Collection[str]) -> None:
+    def __init__(self, dag_ids: Collection[str], max_runs: int = MAX_RUNS) -> None:
         self._by_name: dict[DatasetName, list[DatedRun]] = {}
         self._settings: dict[DatasetName, Mapping[str, Any]] = {}
         with create_session() as session:
-            for name, run, settings in _dated_runs(session, dag_ids):
+            stored = session.execute(_stored_settings(dag_ids).limit(max_runs)).all()
+            self.looked_up = max_runs if len(stored) == max_runs else None
+            """The number of runs that were looked up, if there may be older ones; None if these are all."""
+            for name, run, settings in _dated_runs(stored):
                 self._by_name.setdefault(name, []).append(run)
                 self._settings.setdefault(name, settings)
 
@@ -89,17 +92,18 @@ class DatasetRuns:
         return {date: found[number] for date, number in last.items() if number in found}
 
 
-def _dated_runs(
-    session: Session, dag_ids: Collection[str]
-) -> Iterable[tuple[DatasetName, DatedRun, Mapping[str, Any]]]:
-    stored = (
+def _stored_settings(dag_ids: Collection[str]) -> Select[Any]:
+    """Return the query of the settings that runs stored, with the forms of these runs, the newest run first."""
+    return (
         select(XComModel, DagRun.conf)
         .join(DagRun, DagRun.id == XComModel.dag_run_id)
         .where(XComModel.dag_id.in_(dag_ids), XComModel.task_id == _EXTRACT, XComModel.key == _SETTINGS)
         .order_by(XComModel.dag_run_id.desc())
-        .limit(MAX_RUNS)
     )
-    for xcom, conf in session.execute(stored):
+
+
+def _dated_runs(stored: Iterable[Any]) -> Iterable[tuple[DatasetName, DatedRun, Mapping[str, Any]]]:
+    for xcom, conf in stored:
         settings = XComModel.deserialize_value(xcom)
         # Anyone who may change an XCom can store another value.
         if isinstance(settings, dict) and _is_date(settings.get("data_date")):
@@ -129,12 +133,13 @@ def _without_settings(session: Session, made: Collection[DatedRun]) -> Iterable[
 
 
 def _date_of(run: DagRun, placeholders: str) -> Any:
-    """Return the data date of a run as its first task would fix it; None if that task must start first."""
+    """Return the data date of a run as its first task would fix it: see `Settings.dated`."""
     form = run.conf if isinstance(run.conf, dict) else {}
-    if form.get("data_date") or not run.logical_date:
-        return form.get("data_date")
-    source = str(form.get("source_uri", ""))
-    return format_data_date(run.logical_date, source if is_dated(source) else placeholders)
+    if form.get("data_date"):
+        return form["data_date"]
+    given = str(form.get("source_uri", ""))
+    source = given if is_dated(given) else placeholders
+    return format_data_date(data_moment(run.logical_date or run.run_after, source), source)
 
 
 def _placeholders(dates: Collection[str]) -> str:
@@ -173,7 +178,9 @@ def state_of_dates(
     read = partial(dates_of, settings, known)
     places = (place_of(settings.workspace), settings.datasets_folder)
     bucket = next((place.bucket for place in places if isinstance(place, BucketPath)), None)
-    dates = questions.ask(bucket, ("dates", name, frozenset(known.items())), read) if bucket else read()
+    # Users may see the dates of different DAGs, and so with different settings.
+    key = ("dates", settings.model_dump_json(), frozenset(known.items()))
+    dates = questions.ask(bucket, key, read) if bucket else read()
     if not all(map(may_read_log, runs.dag_ids(name))):
         dates = _without_reasons(dates)
     return {
@@ -195,5 +202,5 @@ def _last_run(run: AirflowRun) -> "LastRun":
 
 def _without_reasons(dates: "Dates") -> "Dates":
     """Return the same dates without error messages, which say as much as a log does."""
-    shown = tuple(replace(date, words="") if date.is_problem else date for date in dates.dates)
+    shown = tuple(date if date.state == "drift" else replace(date, words="") for date in dates.dates)
     return replace(dates, dates=shown, note="")

@@ -8,7 +8,7 @@ import httpx
 from typing_extensions import override
 
 from pipeline.config.data_date import TIME_ZONE, zone_of_schedule
-from pipeline.system.wording import first_of
+from pipeline.system.wording import counted, first_of
 from scripts.airflow.checks import BACKFILLS
 from scripts.airflow.client import ACTIVE, Client, Json
 from scripts.airflow.errors import Refused
@@ -141,9 +141,10 @@ class BackfillRuns(Job):
             )
         if not request.has_runs_of_its_hours(moments):
             raise Refused(
-                f"SOURCE={request.source} needs a run for each hour, but the number of runs of {request.dag_id} from "
-                f"{body['from_date']} to {body['to_date']} is {len(moments)}: set {BACKFILLS}=@hourly in the "
-                "environment of Airflow (or the schedule of this DAG, if it has one), and start Airflow again"
+                f"SOURCE={request.source} has {{hour}}, so it needs a run for each hour, but {request.dag_id} has "
+                f"{counted(len(moments), 'run')} from {body['from_date']} to {body['to_date']}: set "
+                f"{BACKFILLS}=@hourly in the environment of Airflow (or the schedule of this DAG, if it has one), "
+                "and start Airflow again"
             )
         self._moments = moments
 

@@ -43,7 +43,7 @@ def check_schedule(environ: Mapping[str, str]) -> None:
                 raise Refused(f"{variable} needs a settings file with a source_uri: set TENFOLD_SETTINGS to that file")
             file = environ.get("TENFOLD_SETTINGS")
             source = f"the settings of {file}" if file else "the default settings"
-            say(f"Schedule ({variable}): {cron}, with {source}. Its latest interval starts at once")
+            say(f"Schedule ({variable}): {cron}, with {source}. The run of the latest interval starts at once")
     try:
         for setting in OF_PLACES:
             allowed_places(setting, environ)

@@ -16,9 +16,11 @@ from pipeline.config.workspace import name_folder
 from pipeline.dataset.partitions import (
     Partition,
     last_listed,
+    listed_dates,
     newest_partitions,
     save_listed,
     save_partition,
+    saving_refusal,
     withdraw_partition,
 )
 from pipeline.errors import DatasetError, GateError
@@ -96,6 +98,16 @@ def test_the_newest_listing_of_concurrent_commits_wins(settings: Settings):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda made: save(settings, made.partition, made.version, made.listed_ns), listings))
     assert newest_partitions(name_folder(settings), 1) == {"2026-01-02": f"{24:016x}"}
+
+
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+def test_the_reason_of_the_newest_listing_is_kept(settings: Settings, order: tuple[int, int]):
+    work = name_folder(settings) / "work"
+    save_listed(work, "2026-01-02", 2, "folder/of/it")
+    for listed_ns in order:
+        with pytest.raises(GateError), saving_refusal(work, "2026-01-02", listed_ns):
+            raise GateError(f"refused after listing {listed_ns}")
+    assert listed_dates(work)["2026-01-02"].refused == "refused after listing 2"
 
 
 def save(settings: Settings, name: str, version: str, listed_ns: int) -> None:

@@ -70,6 +70,11 @@ def test_only_a_training_requests_a_gpu():
     assert GPU not in limits["pod_template"]
 
 
+def test_a_pod_has_the_time_zone_of_the_days(pod: Any):
+    [container] = pod["spec"]["containers"]
+    assert {"name": "TENFOLD_TIMEZONE", "value": "UTC"} in container["env"]
+
+
 def test_a_form_may_reach_only_listed_places(pod: Any):
     [container] = pod["spec"]["containers"]
     allowed = {each["name"]: each["value"] for each in container["env"] if each["name"].startswith("TENFOLD_ALLOWED_")}

@@ -68,13 +68,13 @@ def add_run(
             else:
                 session.execute(insert(TaskInstance).values(**of_task, **ended))
             if error:
-                _store(session, of_task, FAILURE, error)
+                store(session, of_task, FAILURE, error)
         for key, place in ((TRAINING_PLACE, training), (COMPARISON_PLACE, comparison or None)):
             if place is not None:
-                _store(session, task, key, place)
+                store(session, task, key, place)
 
 
-def _store(session: Session, task: Mapping[str, str], key: str, value: Any) -> None:
+def store(session: Session, task: Mapping[str, str], key: str, value: Any) -> None:
     """Store an XCom as the API server does. In Airflow 3.4, the model is a view of two tables, which takes no rows."""
     XComModel.set(key, value, **task, serialize=False, session=session)
 

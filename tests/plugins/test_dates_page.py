@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,12 +15,15 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, Route
 
+from pipeline.config.settings import settings_from
+from pipeline.config.workspace import name_folder
+from pipeline.dataset.partitions import move_partition, withdraw_partition
 from pipeline.runs.dates import STATES
 from tests.browser import Seen, browser
 from tests.contrast import MIN_CONTRAST, contrast
 from tests.plugins.test_badges import PLUGIN, themes
 from tests.plugins.test_trainings import MARKUP, Client, allow, client, logged_in
-from tests.runs.test_dates import build_date, make_date, settings_of
+from tests.runs.test_dates import build_date, make_date, promote, settings_of
 
 __all__ = ["allow", "browser", "client"]
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`")
@@ -62,11 +66,11 @@ def add_dated_run(
 ) -> None:
     """Add a run of a date. If its first task has stored its settings, the run has an XCom with them."""
     from airflow.models.dagrun import DagRun
-    from airflow.models.xcom import XComModel
+    from airflow.models.taskinstance import TaskInstance
     from airflow.utils.session import create_session
     from sqlalchemy import insert, select
 
-    from tests.plugins.airflow_runs import add_run
+    from tests.plugins.airflow_runs import add_run, store
 
     failed = {"upload.commit" if stored else "extract": 1} if state == "failed" else {}
     add_run(dag_id, run_id, None, state=state, pool="default_pool", failed=failed, error=error if failed else "")
@@ -77,11 +81,9 @@ def add_dated_run(
         if not stored:
             run.logical_date = datetime.fromisoformat(date).replace(tzinfo=UTC)
         else:
-            values = {"dag_id": dag_id, "run_id": run_id, "task_id": "extract", "key": "settings", "value": settings}
-            from airflow.models.taskinstance import TaskInstance
-
-            session.execute(insert(TaskInstance).values(dag_id=dag_id, run_id=run_id, task_id="extract", pool="d"))
-            session.execute(insert(XComModel).values(**values, dag_run_id=run.id))
+            task = {"dag_id": dag_id, "run_id": run_id, "task_id": "extract"}
+            session.execute(insert(TaskInstance).values(**task, pool="d"))
+            store(session, task, "settings", settings)
 
 
 def answer(client: Client, who: dict[str, str], query: str = "") -> Any:
@@ -93,7 +95,7 @@ def answer(client: Client, who: dict[str, str], query: str = "") -> Any:
 def test_the_newest_dataset_is_shown_with_the_last_run_of_each_date(client: Client, runs: None) -> None:
     shown = answer(client, logged_in("viewer", "us"))
     assert [each["dataset_name"] for each in shown["names"]] == ["birds"]
-    assert (shown["words"], shown["shown"]) == ("", 0)
+    assert (shown["words"], shown["shown"], shown["looked_up"]) == ("", 0, None)
     assert {each["date"]: each["state"] for each in shown["dates"]} == {
         "2026-01-01": "published", "2026-01-02": "failed", "2026-01-04": "published",
     }  # fmt: skip
@@ -101,6 +103,20 @@ def test_the_newest_dataset_is_shown_with_the_last_run_of_each_date(client: Clie
     assert [mend["first"] + mend["last"] for mend in shown["mends"]] == ["2026-01-022026-01-03"]
     assert shown["runs"]["2026-01-02"] == {"dag_id": "ours", "run_id": "run 2", "state": "failed"}
     assert shown["states"] == dict(STATES)
+
+
+@pytest.fixture
+def two_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the two newest runs are looked up."""
+    from plugins.training_monitor import app
+    from plugins.training_monitor.dates import DatasetRuns
+
+    monkeypatch.setattr(app, "DatasetRuns", partial(DatasetRuns, max_runs=2))
+
+
+def test_only_the_newest_runs_are_looked_up(client: Client, runs: None, two_newest: None) -> None:
+    shown = answer(client, logged_in("viewer", "us"))
+    assert (shown["looked_up"], set(shown["runs"])) == (2, {"2026-01-02", "2026-01-04"})
 
 
 def test_a_run_without_settings_is_known_by_its_form(client: Client, runs: None, workspace: Path) -> None:
@@ -116,6 +132,67 @@ def test_a_run_without_settings_is_known_by_its_form(client: Client, runs: None,
     assert states["07"][0] == "failed"
     assert "06" not in states
     assert shown["counts"] == {"failed": 3, "missing": 1, "running": 1, "published": 2}
+
+
+@pytest.mark.parametrize(
+    ("source", "moment", "date"),
+    [
+        ("/data/{date}", "2026-01-02T23:00+00:00", "2026-01-03"),
+        ("/data/{date}", "2026-07-02T22:00+00:00", "2026-07-03"),
+        ("/data/{date}/{hour}", "2026-01-02T23:00+00:00", "2026-01-02T23:00"),
+        ("", "2026-01-02T23:00+00:00", "2026-01-03"),
+    ],
+    ids=["day in winter", "day in summer", "hour", "source of the settings file"],
+)
+@pytest.mark.parametrize("is_due", [False, True], ids=["logical date", "due"])
+def test_a_run_without_settings_has_the_date_that_its_first_task_would_give_it(
+    client: Client,
+    runs: None,
+    workspace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    moment: str,
+    date: str,
+    is_due: bool,
+) -> None:
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    monkeypatch.setenv("TENFOLD_TIMEZONE", "Europe/Berlin")
+    form = {"source_uri": source}
+    add_dated_run("with the form", workspace, "2026-01-01", "success", conf=form)
+    add_dated_run("waits", workspace, "2026-01-01", "running", stored=False, conf=form)
+    at = datetime.fromisoformat(moment)
+    times = {"logical_date": None, "run_after": at} if is_due else {"logical_date": at}
+    with create_session() as session:
+        session.execute(update(DagRun).where(DagRun.run_id == "waits").values(times))
+    shown = answer(client, logged_in("viewer", "us"))
+    assert [day for day, run in shown["runs"].items() if run["run_id"] == "waits"] == [date]
+    if source:
+        at_first_task = settings_from({"source_uri": source}).dated(at)
+        assert at_first_task.data_date == date
+
+
+@pytest.fixture
+def withdrawn(workspace: Path) -> Iterator[str]:
+    """The version of 1 January, which a person has withdrawn."""
+    folder = name_folder(settings_of(workspace))
+    version = withdraw_partition(folder, "2026-01-01").version
+    yield version
+    move_partition(folder, "2026-01-01", version)
+
+
+def test_a_withdrawn_date_names_the_command_back(client: Client, runs: None, withdrawn: str, workspace: Path) -> None:
+    shown = answer(client, logged_in("viewer", "us"))
+    assert (shown["dates"][0]["state"], shown["dates"][0]["command"]) == ("withdrawn", back(withdrawn, workspace))
+    assert shown["counts"] == {"failed": 1, "missing": 1, "withdrawn": 1, "published": 1}
+    assert [mend["first"] + mend["last"] for mend in shown["mends"]] == ["2026-01-022026-01-03"]
+
+
+def back(version: str, workspace: Path) -> str:
+    """Return the command that brings 1 January back."""
+    return f"python -m pipeline partition 2026-01-01 {version} --set dataset_name=birds --set workspace={workspace}"
 
 
 def test_the_newest_run_of_a_date_counts(client: Client, runs: None, workspace: Path) -> None:
@@ -180,14 +257,12 @@ def test_places_that_the_administrator_does_not_allow_are_not_read(
     "value", [7, {"data_date": "2026-13-01"}, {"data_date": MARKUP}, {"data_date": ["2026-01-01"]}]
 )
 def test_other_values_of_the_xcom_are_no_settings(client: Client, runs: None, value: Any) -> None:
-    from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
-    from sqlalchemy import update
+
+    from tests.plugins.airflow_runs import store
 
     with create_session() as session:
-        session.execute(
-            update(XComModel).where(XComModel.key == "settings", XComModel.run_id == "run 4").values(value=value)
-        )
+        store(session, {"dag_id": "ours", "run_id": "run 4", "task_id": "extract"}, "settings", value)
     assert set(answer(client, logged_in("viewer", "us"))["runs"]) == {"2026-01-01", "2026-01-02"}
 
 
@@ -266,11 +341,31 @@ def test_the_calendar_shows_each_day_and_the_commands(client: Client, runs: None
         )
         legend = page.get_by_role("list", name="Number of dates by state").get_by_role("listitem").all_inner_texts()
         assert [each.split(" ", 1)[1] for each in legend] == ["not published: 1", "missing: 1", "published: 2"]
-        looks = page.get_by_role("region", name="Dates that need a look").get_by_role("row").all_inner_texts()[1:]
+        looks = page.get_by_role("region", name="Dates with problems").get_by_role("row").all_inner_texts()[1:]
         assert looks[0].split("\t") == ["2026-01-03", "missing", "1 date"]
         assert "the gate stopped it" in looks[1]
         commands = page.get_by_role("region", name="Commands").inner_text()
-        assert commands.startswith("make backfill FROM=2026-01-02 TO=2026-01-03 SOURCE='/")
+        assert commands.startswith("make backfill FROM=2026-01-02 TO=2026-01-03 REPROCESS=all SOURCE='/")
+        page.get_by_role("button", name="2026-01-03: missing").click()
+        assert page.locator("tr.chosen").inner_text().split("\t")[:3] == ["2026-01-03", "missing", "1 date"]
+
+
+def test_a_withdrawn_date_is_shown_with_its_command(
+    client: Client, runs: None, withdrawn: str, browser: Browser, workspace: Path
+) -> None:
+    promote(workspace, withdrawn)
+    try:
+        with opened(browser, client, logged_in("viewer", "us")) as seen:
+            page = seen.page
+            assert marks(page) == "wx-o"
+            assert "1 of 4 dates published" in page.locator("main").inner_text()
+            looks = page.get_by_role("region", name="Dates with problems").get_by_role("row").all_inner_texts()
+            state = "withdrawn by a person; windows leave it out; the champion was trained on it"
+            assert looks[-1].split("\t")[:2] == ["2026-01-01", state]
+            commands = page.get_by_role("region", name="Commands for withdrawn dates").inner_text()
+            assert commands == back(withdrawn, workspace)
+    finally:
+        shutil.rmtree(workspace / "models")
 
 
 def test_the_calendar_is_operated_with_the_keyboard(client: Client, runs: None, browser: Browser) -> None:
@@ -292,6 +387,13 @@ def test_the_calendar_is_operated_with_the_keyboard(client: Client, runs: None, 
         ]  # fmt: skip
 
 
+def test_the_page_says_if_there_may_be_older_runs(
+    client: Client, runs: None, two_newest: None, browser: Browser
+) -> None:
+    with opened(browser, client, logged_in("viewer", "us")) as seen:
+        assert "Only the newest 2 runs were searched" in seen.page.locator("main").inner_text()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_days_have_the_colors_of_the_theme(client: Client, runs: None, browser: Browser, scheme: str) -> None:
     with opened(browser, client, logged_in("viewer", "us"), color_scheme=scheme) as seen:
@@ -311,7 +413,7 @@ def test_markup_in_names_is_text(client: Client, runs: None, browser: Browser, w
         assert MARKUP in seen.page.get_by_role("combobox").inner_text()
     add_dated_run("the newest", workspace, "2026-01-01", "success")
     with opened(browser, client, logged_in("viewer", "us")) as seen:
-        looks = seen.page.get_by_role("region", name="Dates that need a look").inner_text()
+        looks = seen.page.get_by_role("region", name="Dates with problems").inner_text()
         assert MARKUP in looks
         assert seen.page.locator("script").count() == 1
 

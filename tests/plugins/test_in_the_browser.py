@@ -499,7 +499,7 @@ def test_the_dates_of_a_dataset_are_shown_with_their_runs(
         frame = page.frame_locator("iframe")
         frame.locator(".calendar").wait_for()
         assert frame.locator(".calendar tbody button").all_inner_texts() == [*"ox-ox"]
-        looks = frame.get_by_role("region", name="Dates that need a look").get_by_role("row").all_inner_texts()
+        looks = frame.get_by_role("region", name="Dates with problems").get_by_role("row").all_inner_texts()
         assert "Task upload.commit failed: 6 of 16 (37.5%) images were rejected" in looks[3]
         assert "source_uri must be" in looks[1]
         frame.get_by_role("button", name="2026-01-02").click()

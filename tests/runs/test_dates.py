@@ -1,10 +1,13 @@
 """The state of all dates of a dataset name, from the files of a workspace, and the command that shows it."""
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -12,11 +15,13 @@ from pipeline.__main__ import main
 from pipeline.commands.dates import MARKS
 from pipeline.config.settings import Settings, settings_from
 from pipeline.config.workspace import name_folder
-from pipeline.dataset.partitions import move_partition
+from pipeline.dataset.partitions import move_partition, withdraw_partition
 from pipeline.errors import GateError, SettingsError
 from pipeline.runs.champion import PROMOTE, Entry, move, pointer_of
-from pipeline.runs.dates import STATES, DateState, dates_of
+from pipeline.runs.dates import STATES, DateState, LastRun, dates_of
+from pipeline.stages.build import build
 from pipeline.storage import Place, place_of
+from scripts.airflow.request import read_backfill
 from standins.fake_gcs import FakeGcs
 from tests.conftest import jpeg
 from tests.published import newest_dataset, planned, publish
@@ -94,7 +99,9 @@ def test_each_date_has_the_state_that_the_workspace_knows(workspace: Path):
     assert (drifted.examples, drifted.champion) == (16, "not seen")
     assert drifted.drift
     assert drifted.drift > 0.25
-    assert drifted.words.startswith(f"sizes by {drifted.drift:.2f} since version ")
+    assert drifted.words.startswith(
+        f"the drift of sizes is {drifted.drift:.2f}, above max_drift=0.25, compared with version "
+    )
     assert all(each.last_run[:3] == "202" for each in dates.dates)
 
 
@@ -105,11 +112,30 @@ def test_a_refused_date_says_why(workspace: Path):
 
 
 def test_the_command_of_a_backfill_has_the_source(workspace: Path, source: Path):
-    rest = f"""SOURCE='{source}/{{date}}' PARAMS='{{"dataset_name": "birds"}}'"""
+    params = json.dumps({"dataset_name": "birds", "workspace": str(workspace)})
+    rest = f"SOURCE='{source}/{{date}}' PARAMS='{params}'"
     assert [each.command for each in dates_of(settings_of(workspace)).mends] == [
-        f"make backfill FROM=2026-01-04 TO=2026-01-04 {rest}",
-        f"make backfill FROM=2026-01-06 TO=2026-01-06 {rest}",
+        f"make backfill FROM=2026-01-04 TO=2026-01-04 REPROCESS=all {rest}",
+        f"make backfill FROM=2026-01-06 TO=2026-01-06 REPROCESS=all {rest}",
     ]
+
+
+def test_the_command_of_a_backfill_has_the_settings_of_the_dates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TENFOLD_WORKSPACE", str(tmp_path / "w"))
+    usual = {"source_uri": str(tmp_path / "{date}.csv"), "label_column": "churn", "example_kind": "table"}
+    for day in ("2026-01-01", "2026-01-02", "2026-01-04"):
+        rows = "".join(f"{number},{day}-{number},{number % 2}\n" for number in range(40))
+        (tmp_path / f"{day}.csv").write_text(f"tariff,customer,churn\n{rows}")
+        own = {"validation_fraction": 0.5, "key_column": "customer", "dataset_name": "birds", "data_date": day}
+        build(settings_from({**usual, **own}).dated())
+    [mend] = dates_of(settings_of(tmp_path / "w")).mends
+    words = dict(word.split("=", 1) for word in shlex.split(mend.command) if "=" in word)
+    assert (words["TABLE"], words["LABEL"]) == (usual["source_uri"], "churn")
+    params = {"dataset_name": "birds", "key_column": "customer", "validation_fraction": 0.5}
+    assert json.loads(words["PARAMS"]) == params
+    monkeypatch.setenv("TENFOLD_WORKSPACE", str(tmp_path / "elsewhere"))
+    [mend] = dates_of(settings_of(tmp_path / "w")).mends
+    assert f'"workspace": "{tmp_path / "w"}"' in mend.command
 
 
 def test_dates_in_a_bucket_have_the_same_states(gcs: FakeGcs, source: Path):
@@ -167,13 +193,41 @@ def test_a_date_that_was_never_published_is_planned(copied: Path, source: Path):
     assert state_on(copied, 5).state == "published"
 
 
+def test_a_person_who_moves_a_date_makes_no_run(copied: Path):
+    before = state_on(copied, 3)
+    path = name_folder(settings_of(copied)) / "partitions" / "2026-01-03.json"
+    pointed = json.loads(path.read_text())
+    path.write_text(json.dumps({**pointed, "listed_ns": pointed["listed_ns"] + 10**15}))
+    assert state_on(copied, 3).last_run == before.last_run
+
+
+@pytest.mark.parametrize(("state", "shown"), [("running", "published"), ("failed", "outdated")])
+def test_a_date_is_not_outdated_while_its_run_is_under_way(
+    copied: Path, source: Path, tmp_path: Path, state: Literal["running", "failed"], shown: str
+):
+    changed = Path(shutil.copytree(source, tmp_path / "source"))
+    (changed / "2026-01-07" / "owls" / "0.jpg").unlink()
+    settings = {"workspace": str(copied), "source_uri": str(changed / "{date}"), "data_date": "2026-01-07", **GATE}
+    planned(settings_from(settings).dated())
+    dates = dates_of(settings_of(copied), {"2026-01-07": LastRun(state, "")})
+    assert next(each.state for each in dates.dates if each.date == "2026-01-07") == shown
+
+
+def test_runs_of_days_without_data_do_not_change_the_step(tmp_path: Path):
+    days = [f"2026-01-{day:02d}" for day in range(5, 31) if (day - 5) % 7 < 5]
+    point(name_folder(settings_of(tmp_path)), *days)
+    weekend = {day: LastRun("failed", "source_uri is no folder") for day in ("2026-01-10", "2026-01-11")}
+    dates = dates_of(settings_of(tmp_path), weekend)
+    assert (dates.step, dates.gaps) == ("day, some days of the week off", ())
+
+
 def damage(folder: Path, name: str) -> None:
     (folder / name).write_text("{")
 
 
-def listed_in_the_far_future(folder: Path) -> None:
+def listed_at_a_text(folder: Path) -> None:
     path = folder / "partitions" / "2026-01-02.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "listed_ns": 10**40}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "listed_ns": "soon"}))
 
 
 @pytest.mark.parametrize(
@@ -183,7 +237,11 @@ def listed_in_the_far_future(folder: Path) -> None:
         (lambda folder, version: damage(folder / version, "dataset.json"), "dataset.json cannot be read"),
         (lambda folder, version: (folder / version / "dataset.json").unlink(), "contains no dataset"),
         (lambda folder, version: shutil.rmtree(folder / version), "is not a folder"),
-        (lambda folder, version: listed_in_the_far_future(folder), "another content than Tenfold writes"),
+        (
+            lambda folder, version: (folder / "partitions" / "2026-01-02.json").write_bytes(b" " * 10**6),
+            "1 MB, more than",
+        ),
+        (lambda folder, version: listed_at_a_text(folder), "the files of this date are damaged (TypeError("),
     ],
 )
 def test_a_damaged_date_fails_alone(copied: Path, change: Callable[[Path, str], None], words: str):
@@ -216,6 +274,50 @@ def test_a_date_with_a_new_version_was_seen_in_another_one(copied: Path, source:
     (changed / "2026-01-01" / "owls" / "0.jpg").unlink()
     build_date(changed, copied, "2026-01-01")
     assert state_on(copied, 1).champion == "another version"
+
+
+@pytest.mark.parametrize(
+    ("day", "champion"), [(1, "seen"), (3, "not seen"), (8, "not seen")], ids=["seen", "published", "drifted"]
+)
+def test_a_withdrawn_date_is_no_problem_and_names_the_command_back(
+    copied: Path, day: int, champion: str, capsys: pytest.CaptureFixture[str]
+):
+    before, problems = state_on(copied, day), dates_of(settings_of(copied)).mends
+    withdraw_partition(name_folder(settings_of(copied)), before.date)
+    dates = dates_of(settings_of(copied))
+    withdrawn = state_on(copied, day)
+    assert (withdrawn.state, withdrawn.words, withdrawn.champion) == ("withdrawn", "", champion)
+    assert (withdrawn.version, withdrawn.examples, withdrawn.drift) == (before.version, 16, before.drift)
+    assert withdrawn.last_run == before.last_run  # No run listed its source when the person withdrew it.
+    assert (dates.days[before.date], dates.counts["withdrawn"], dates.mends) == ("withdrawn", 1, problems)
+    assert not withdrawn.is_problem
+    assert before.command == ""
+    assert main(shlex.split(withdrawn.command)[3:]) == 0
+    capsys.readouterr()
+    assert state_on(copied, day).state == before.state
+
+
+def test_a_withdrawn_date_says_that_its_new_images_were_refused(copied: Path, source: Path, tmp_path: Path):
+    changed = Path(shutil.copytree(source, tmp_path / "source"))
+    withdraw_partition(name_folder(settings_of(copied)), "2026-01-03")
+    make_date(changed, "2026-01-03", broken=1)
+    build_date(changed, copied, "2026-01-03", refused=True)
+    assert state_on(copied, 3).state == "withdrawn"
+    assert "2 of 16 (12.5%) images were rejected" in state_on(copied, 3).words
+    make_date(changed, "2026-01-03")
+    (changed / "2026-01-03" / "owls" / "0.jpg").unlink()
+    build_date(changed, copied, "2026-01-03")
+    assert state_on(copied, 3).state == "drift"  # The version before is that of 8 January, with other sizes.
+
+
+def test_a_withdrawn_version_that_was_deleted_is_not_built_again(copied: Path):
+    folder = name_folder(settings_of(copied))
+    withdrawn = withdraw_partition(folder, "2026-01-02")
+    shutil.rmtree(folder / withdrawn.version)
+    found = state_on(copied, 2)
+    assert (found.state, found.command, found.champion) == ("withdrawn", "", "seen")
+    assert "is not a folder" in found.words
+    assert len(dates_of(settings_of(copied)).mends) == 2
 
 
 def test_a_place_that_is_not_allowed_is_refused(copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -258,8 +360,56 @@ def test_hours_share_a_day(tmp_path: Path):
     assert (dates.step, dates.days) == ("hour", {"2026-01-01": "published", "2026-01-02": "missing"})
     assert [(gap.first, gap.dates) for gap in dates.gaps] == [("2026-01-02T01:00", 1)]
     assert dates.mends[0].command.startswith(
-        f"make backfill FROM=2026-01-02 TO=2026-01-02 SOURCE='{source}/{{date}}T{{hour}}'"
+        f"make backfill FROM=2026-01-02T01 TO=2026-01-02T01 REPROCESS=all SOURCE='{source}/{{date}}T{{hour}}'"
     )
+    assert "TENFOLD_BACKFILL_SCHEDULE=@hourly" in dates.mends_note
+
+
+def point(folder: Place, *dates: str) -> None:
+    """Publish dates by their partitions alone: their dataset is absent, so each of them needs another run."""
+    (folder / "partitions").mkdir(parents=True)
+    for date in dates:
+        content = {"format": 1, "partition": date, "version": "0" * 16, "listed_ns": 1}
+        (folder / "partitions" / f"{date}.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("source", "dates", "again"),
+    [
+        # Summer time begins in Berlin on 29 March, and ends on 25 October.
+        ("{date}", ["2026-03-27", "2026-03-28", "2026-03-31"], [f"2026-03-{day}" for day in range(27, 32)]),
+        ("{date}", ["2026-10-24", "2026-10-25", "2026-10-27"], [f"2026-10-{day}" for day in range(24, 28)]),
+        (
+            "{date}/{hour}",
+            ["2026-03-28T23:00", "2026-03-29T00:00", "2026-03-29T03:00"],
+            ["2026-03-28T23:00", *(f"2026-03-29T0{hour}:00" for hour in range(4))],
+        ),
+        # An hour between two dates has no images, so that its run would fail.
+        (
+            "{date}/{hour}",
+            ["2026-01-01T02:00", "2026-01-01T08:00", "2026-01-01T14:00", "2026-01-02T08:00"],
+            [f"2026-01-0{each}:00" for each in ("1T02", "1T08", "1T14", "1T20", "2T02", "2T08")],
+        ),
+        # One hour of each day, except on Saturday and Sunday.
+        (
+            "{date}/{hour}",
+            [f"2026-01-{day:02d}T07:00" for day in (1, 2, *range(5, 10), 12, 14, 15, 16)],
+            [f"2026-01-{day:02d}T07:00" for day in (1, 2, *range(5, 10), *range(12, 17))],
+        ),
+    ],
+)
+def test_the_commands_ask_for_the_dates_that_need_another_run(
+    source: str, dates: list[str], again: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TENFOLD_TIMEZONE", "Europe/Berlin")
+    point(name_folder(settings_of(tmp_path)), *dates)
+    asked = []
+    for mend in dates_of(settings_of(tmp_path)).mends:
+        words = dict(word.split("=", 1) for word in shlex.split(mend.command) if "=" in word)
+        conf = {"source_uri": f"/data/{source}"}
+        request = read_backfill("image_dataset", words["FROM"], words["TO"], "", conf, datetime(2027, 1, 1, tzinfo=UTC))
+        asked += request.names
+    assert asked == again
 
 
 @pytest.mark.parametrize(
@@ -287,7 +437,7 @@ def test_the_command_shows_a_line_for_each_month_and_the_problems(copied: Path, 
     assert text.startswith("birds: 6 of 8 dates published, from 2026-01-01 to 2026-01-08, one per day\nchampion: ")
     assert "\n2026-01  ##o-oxo~\n" in text
     assert "  2026-01-04  1 date missing\n  2026-01-06  not published: " in text
-    assert "  2026-01-08  published, drifted: sizes by " in text
+    assert "  2026-01-08  published, drifted: the drift of sizes is " in text
     assert text.count("make backfill FROM=") == 2
     for state, count in {"failed": 1, "missing": 1, "drift": 1, "published": 3, "seen": 2}.items():
         assert f"  {MARKS[state]} {count:>5}  {STATES[state]}\n" in text
@@ -301,8 +451,27 @@ def test_the_command_shows_a_line_for_each_date(copied: Path, capsys: pytest.Cap
     assert [row[:10] for row in rows] == [f"2026-01-{day:02d}" for day in range(1, 9)]
     version = state_on(copied, 1).version
     assert rows[0].split()[:4] == ["2026-01-01", version, "16", "0"]
-    assert rows[0].endswith("  seen      published, seen by the champion")
+    assert rows[0].endswith("  seen      published, and the champion was trained on it")
     assert rows[3].split() == ["2026-01-04", "1", "date", "missing"]
+
+
+def test_the_command_shows_withdrawn_dates_and_what_brings_them_back(copied: Path, capsys: pytest.CaptureFixture[str]):
+    folder = name_folder(settings_of(copied))
+    for day in (1, 7):
+        withdraw_partition(folder, f"2026-01-{day:02d}")
+    text = shown(copied, capsys)
+    assert text.startswith("birds: 4 of 8 dates published")
+    assert "\n2026-01  w#o-oxw~\n" in text
+    title = "withdrawn by a person; windows leave it out"
+    assert f"  w     2  {title}\n" in text
+    assert f"  2026-01-01  {title}; the champion was trained on it\n" in text
+    assert f"  2026-01-07  {title}\n" in text
+    back = text.partition("To bring withdrawn dates back, run:\n")[2].splitlines()
+    assert back == [f"  {state_on(copied, day).command}" for day in (1, 7)]
+    assert f"{title}; the champion was trained on it\n" in shown(copied, capsys, "--all")
+    answer = json.loads(shown(copied, capsys, "--json"))
+    assert (answer["dates"][0]["state"], answer["counts"]["withdrawn"]) == ("withdrawn", 2)
+    assert answer["dates"][0]["command"].startswith("python -m pipeline partition 2026-01-01 ")
 
 
 def test_the_command_has_an_answer_for_programs(copied: Path, capsys: pytest.CaptureFixture[str]):

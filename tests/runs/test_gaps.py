@@ -56,6 +56,15 @@ HOURS = [f"2026-01-{day:02d}T{hour:02d}:00" for day in (1, 2) for hour in range(
             "15 minutes",
             [("2026-01-01T00:30", "2026-01-01T00:30", 1)],
         ),
+        # `0 */2 * * *` in Berlin, on the night in which summer time ends.
+        ([f"2026-10-2{each}:00" for each in ("4T18", "4T20", "4T22", "5T01", "5T03", "5T05")], "2 hours", []),
+        # `0 */6 * * *` in Berlin, on the nights in which summer time begins, and ends.
+        ([f"2026-03-2{each}:00" for each in ("8T11", "8T17", "8T23", "9T04", "9T10")], "6 hours", []),
+        (
+            [f"2026-10-2{each}:00" for each in ("4T16", "4T22", "5T11", "5T17")],
+            "6 hours",
+            [("2026-10-25T04:00", "2026-10-25T04:00", 1)],
+        ),
     ],
 )  # fmt: skip
 def test_gaps_follow_from_the_usual_step(dates: list[str], step: str | None, gaps: list[tuple[str, str, int]]):

@@ -276,9 +276,14 @@ def test_skipped_runs_and_days_without_a_run_are_distinguished(server: Server) -
 @pytest.mark.parametrize(
     ("request_", "dates", "schedule", "what"),
     [
-        (BY_HOUR, [], "0 0 * * *", "needs a run for each hour, .* from 2026-01-01T07:00:.* is 0: set"),
-        (BY_HOUR, ["2026-01-01T07:00Z"], "0 0 * * * in Europe/Berlin", "is 1: set TENFOLD_BACKFILL_SCHEDULE=@hourly"),
-        (ALL_HOURS, ["2026-01-01T00:00Z", "2026-01-02T00:00Z"], "0 0 * * *", "is 2: set"),
+        (BY_HOUR, [], "0 0 * * *", "has {hour}, so it needs .*, but .* has 0 runs from 2026-01-01T07:00:.*: set"),
+        (
+            BY_HOUR,
+            ["2026-01-01T07:00Z"],
+            "0 0 * * * in Europe/Berlin",
+            "has 1 run from .*: set TENFOLD_BACKFILL_SCHEDULE=@hourly",
+        ),
+        (ALL_HOURS, ["2026-01-01T00:00Z", "2026-01-02T00:00Z"], "0 0 * * *", "has 2 runs from .*: set"),
         (
             WANTED,
             [f"2026-01-01T{n // 60:02d}:{n % 60:02d}Z" for n in range(1001)],

@@ -1,8 +1,8 @@
-// The dates of a dataset: a calendar, the dates that need a look with the commands that mend them, and all dates.
+// The dates of a dataset: a calendar, the dates with problems, the commands for them, and all dates.
 import {RequestError, element, follow_theme, page_link, request_json, table} from "./monitor.js";
 
 // Marks of the states, so that no state is known by its color alone. They are those of the command `tenfold dates`.
-const MARKS = {failed: "x", missing: "-", running: ".", outdated: "!", drift: "~", published: "o", seen: "#"};
+const MARKS = {failed: "x", missing: "-", running: ".", outdated: "!", withdrawn: "w", drift: "~", published: "o", seen: "#"};
 const DAYS = Array.from({length: 31}, (_, index) => index + 1);
 const STEPS = {ArrowLeft: -1, ArrowRight: 1, ArrowUp: -31, ArrowDown: 31};
 
@@ -22,15 +22,19 @@ function menu_of({names, shown}) {
   return menu;
 }
 
-function summary_of({counts, dates, step, champion, note}) {
+function summary_of({counts, published, dates, step, champion, note}) {
   const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
-  const published = total - ["failed", "missing", "running"].reduce((sum, state) => sum + (counts[state] ?? 0), 0);
   const each = step ? `, one per ${step}` : "";
   const model = champion || (note ? `unknown: ${note}` : "none, because no model has been promoted yet");
   return [
     element("p", {}, `${published.toLocaleString("en")} of ${counted(total, "date")} published, from ${dates[0].date} to ${dates.at(-1).date}${each}.`),
     element("p", {class: "soft"}, `Champion: ${model}`),
   ];
+}
+
+// A run that is older than those that were looked up may have made another dataset.
+function limit_of({looked_up}) {
+  return looked_up ? [element("p", {class: "soft"}, `Only the newest ${looked_up.toLocaleString("en")} runs were searched for datasets and for the last run of each date.`)] : [];
 }
 
 function legend_of({counts, states}) {
@@ -86,19 +90,25 @@ class Calendar {
 
 function problems_of({dates, gaps, states}, state_of) {
   const rows = [
-    ...dates.filter(each => each.words || ["failed", "outdated", "running"].includes(each.state)).map(each => [each.date, state_of(each), each.words]),
+    ...dates.filter(each => each.words || ["failed", "outdated", "running", "withdrawn"].includes(each.state)).map(each => [each.date, state_of(each), each.words]),
     ...gaps.map(gap => [span_of(gap), element("span", {class: "badge missing"}, states.missing), counted(gap.dates, "date")]),
   ].sort(([one], [other]) => (one < other ? 1 : -1));
   if (!rows.length) return [];
-  return [element("section", {}, element("h2", {}, "Dates that need a look"), table(["Date", "State", "Why"], rows, "Dates that need a look"))];
+  return [element("section", {}, element("h2", {}, "Dates with problems"), table(["Date", "State", "Why"], rows, "Dates with problems"))];
 }
 
-function commands_of({mends}) {
-  if (!mends.length) return [];
-  const commands = mends.map(mend => mend.command).reverse().join("\n");
-  return [element("section", {}, element("h2", {}, "Build these dates again"),
-    element("p", {}, "First repair what stopped them. Then run, newest dates first:"),
-    element("pre", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Commands"}, element("code", {}, commands)))];
+function commands_section(title, label, dates, ...words) {
+  if (!dates.length) return [];
+  const commands = dates.map(each => each.command).reverse().join("\n");
+  return [element("section", {}, element("h2", {}, title), ...words.filter(each => each).map(each => element("p", {}, each)),
+    element("pre", {class: "scroll", tabindex: "0", role: "region", "aria-label": label}, element("code", {}, commands)))];
+}
+
+function commands_of({dates, mends, mends_note}) {
+  return [
+    ...commands_section("Build missing and failed dates", "Commands", mends, "Fix the causes above, then run, newest dates first:", mends_note),
+    ...commands_section("Bring withdrawn dates back", "Commands for withdrawn dates", dates.filter(each => each.command), "To use them in windows again, run:"),
+  ];
 }
 
 // All dates, one row each. The rows are made when the user opens them.
@@ -114,15 +124,17 @@ class Rows {
 
   fill() {
     if (this.rows.size) return;
-    const {dates, runs, unit} = this.answer;
+    const {dates, gaps, runs, states, unit} = this.answer;
     const number = value => (value === null ? "" : value.toLocaleString("en"));
-    const lines = [...dates].reverse().map(each => [
+    const known = dates.map(each => [[each.date, each.date], [
       each.date, this.state_of(each), each.version, number(each.examples), number(each.rejected), each.drift?.toFixed(2) ?? "",
       each.champion, this.run(runs[each.date], each),
-    ]);
+    ]]);
+    const missing = gaps.map(gap => [[gap.first, gap.last], [span_of(gap), element("span", {class: "badge missing"}, states.missing), counted(gap.dates, "date"), "", "", "", "", ""]]);
+    const rows = [...known, ...missing].sort(([[one]], [[other]]) => (one < other ? 1 : -1));
     const head = ["Date", "State", "Version", unit[0].toUpperCase() + unit.slice(1), "Rejected", "Drift", "Champion", "Last run"];
-    this.place.replaceChildren(table(head, lines, "All dates"));
-    [...this.place.querySelectorAll("tbody tr")].forEach((row, index) => this.rows.set(lines[index][0], row));
+    this.place.replaceChildren(table(head, rows.map(([, cells]) => cells), "All dates"));
+    [...this.place.querySelectorAll("tbody tr")].forEach((row, index) => this.rows.set(row, rows[index][0]));
   }
 
   run(run, {last_run}) {
@@ -132,12 +144,13 @@ class Rows {
     return element("span", {}, page_link(`../dags/${dag}/runs/${id}`, run.state), ` ${at}`);
   }
 
-  // Show the rows of a day, which may have several dates. A missing date has no row.
+  // Show the rows of a day, which may have several dates. Missing dates that follow each other have one row.
   show(day) {
     this.element.open = true;
     this.fill();
-    for (const [date, row] of this.rows) row.classList.toggle("chosen", date.startsWith(day));
-    const chosen = [...this.rows].find(([date]) => date.startsWith(day))?.[1];
+    const rows = [...this.rows].filter(([, [first, last]]) => first.slice(0, 10) <= day && day <= last.slice(0, 10)).map(([row]) => row);
+    for (const row of this.rows.keys()) row.classList.toggle("chosen", rows.includes(row));
+    const chosen = rows[0];
     chosen?.setAttribute("tabindex", "-1");
     chosen?.focus();
     chosen?.scrollIntoView({block: "center"});
@@ -147,13 +160,14 @@ class Rows {
 function show(place, answer) {
   const head = element("div", {class: "head"}, element("h1", {}, "Dates of a dataset"), ...(answer.names.length ? [menu_of(answer)] : []), element("a", {href: "trainings"}, "Trainings"));
   if (answer.words) {
-    place.replaceChildren(head, element("p", {class: "verdict", role: "alert"}, answer.words));
+    place.replaceChildren(head, element("p", {class: "verdict", role: "alert"}, answer.words), ...limit_of(answer));
     return;
   }
-  const state_of = ({state}) => element("span", {class: `badge ${state}`}, answer.states[state]);
+  const also_seen = ({state, champion}) => (state === "withdrawn" && champion === "seen" ? "; the champion was trained on it" : "");
+  const state_of = date => element("span", {class: `badge ${date.state}`}, answer.states[date.state] + also_seen(date));
   const rows = new Rows(answer, state_of);
   const calendar = new Calendar(answer, day => rows.show(day));
-  place.replaceChildren(head, ...summary_of(answer), legend_of(answer), calendar.element,
+  place.replaceChildren(head, ...summary_of(answer), ...limit_of(answer), legend_of(answer), calendar.element,
     ...problems_of(answer, state_of), ...commands_of(answer), rows.element);
 }
 
