@@ -174,6 +174,13 @@ def write_zip_of(path: Path, files: list[tuple[str, bytes]], compression: int = 
             archive.writestr(name, content)
 
 
+def write_zip64(path: Path, files: list[tuple[str, bytes]]) -> None:
+    """Write an archive whose directory has sizes and offsets of 64 bits, as if it had many gigabytes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(zipfile, "ZIP64_LIMIT", 50_000)  # Smaller than an image, and larger than the other files.
+        write_zip_of(path, files)
+
+
 def write_zip_after_a_program(path: Path, files: list[tuple[str, bytes]]) -> None:
     path.write_bytes(b"#!/bin/sh" + bytes(5000))
     with zipfile.ZipFile(path, "a") as archive:
@@ -203,6 +210,7 @@ DIVIDED: dict[str, tuple[str, Callable[[Path], object]]] = {
     "zip": ("a.zip", lambda path: write_zip_of(path, odd_files())),
     "zip, compressed": ("a.zip", lambda path: write_zip_of(path, odd_files(), zipfile.ZIP_DEFLATED)),
     "zip, samples": ("a.zip", lambda path: write_zip_of(path, samples())),
+    "zip with numbers of 64 bits": ("a.zip", lambda path: write_zip64(path, odd_files())),
     "zip after a program": ("a.zip", lambda path: write_zip_after_a_program(path, odd_files())),
     "tar": ("a.tar", lambda path: write_tar_of(path, odd_files())),
     "tar of GNU": ("a.tar", lambda path: write_tar_of(path, odd_files(), format=tarfile.GNU_FORMAT)),
@@ -273,10 +281,39 @@ def test_other_containers_are_one_piece(name: str, tmp_path: Path, monkeypatch: 
 def test_captions_in_a_divided_archive_are_refused(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Each piece alone has too few images to tell."""
     monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1")
-    files = [(n, c if n.endswith("jpg") else b"cat on %s" % n.encode()) for n, c in samples() if not n.endswith("png")]
-    {"tar": write_tar_of, "zip": write_zip_of}[suffix](tmp_path / f"a.{suffix}", files)
+    {"tar": write_tar_of, "zip": write_zip_of}[suffix](tmp_path / f"a.{suffix}", captions())
     with pytest.raises(SourceError, match=r"80 of 80 \.txt files beside its images differ: they look like captions"):
         listed(tmp_path / f"a.{suffix}", tmp_path / "copies")
+
+
+def captions() -> list[tuple[str, bytes]]:
+    files = [(name, content) for name, content in samples() if not name.endswith("png")]
+    return [(name, content if name.endswith("jpg") else b"cat on %s" % name.encode()) for name, content in files]
+
+
+@pytest.mark.parametrize("megabytes", ["1", "1000"])
+@pytest.mark.parametrize("suffix", ["tar", "zip"])
+def test_captions_after_many_other_files_are_refused(
+    suffix: str, megabytes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", megabytes)
+    others = [(f"Annotations/{number:05d}.xml", b"<a/>") for number in range(10_001)]
+    {"tar": write_tar_of, "zip": write_zip_of}[suffix](tmp_path / f"a.{suffix}", [*others, *captions()])
+    with pytest.raises(SourceError, match=r"80 of 80 \.txt files beside its images differ: they look like captions"):
+        listed(tmp_path / f"a.{suffix}", tmp_path / "copies")
+
+
+def test_an_encrypted_zip_file_of_the_size_of_some_pieces_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1")
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name, content in samples():
+            archive.writestr(name, content)
+        for info in archive.filelist:
+            info.flag_bits |= 1
+    with pytest.raises(
+        SourceError, match=r"a\.zip cannot be read as a zip file of images: 0000.* is encrypted: unpack"
+    ):
+        listed(tmp_path / "a.zip", tmp_path / "copies")
 
 
 def test_a_container_that_is_smaller_than_two_pieces_is_not_divided(tmp_path: Path):
