@@ -144,7 +144,8 @@ def measure_whole(contenders: Sequence[Contender], rounds: int, logs: Path) -> N
         for contender in turned(sound(contenders), number):
             contender.whole_s.append(whole(contender, logs / f"{contender.writer}.log"))
             # A section of slow contenders takes many minutes, and prints its table only at its end.
-            print(f"round {number + 1}: {contender.title}: {contender.whole_s[-1]:.2f} s", file=sys.stderr, flush=True)
+            result = contender.error or f"{contender.whole_s[-1]:.2f} s"
+            print(f"round {number + 1}: {contender.title}: {result}", file=sys.stderr, flush=True)
 
 
 def whole(contender: Contender, log: Path) -> float:

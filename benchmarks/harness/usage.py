@@ -5,18 +5,19 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 _LAUNCH = """
-import json, os, sys
+import json, os, sys, time
+begin = time.perf_counter()
 pid = os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ)
 _, status, used = os.wait4(pid, 0)
+seconds = time.perf_counter() - begin
 with open(sys.argv[1], "w") as file:
-    json.dump([os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, used.ru_maxrss], file)
+    json.dump([os.waitstatus_to_exitcode(status), seconds, used.ru_utime + used.ru_stime, used.ru_maxrss], file)
 """
 
 
@@ -38,7 +39,6 @@ def usage_of(
     # Linux counts the memory of the starting process as that of the command. So a small process starts it.
     launch = [sys.executable, "-I", "-S", "-c", _LAUNCH]
     with tempfile.NamedTemporaryFile("r") as found:
-        begin = time.perf_counter()
         subprocess.run(
             [*launch, found.name, *command],
             cwd=cwd,
@@ -47,6 +47,5 @@ def usage_of(
             stderr=output,
             check=True,
         )
-        seconds = time.perf_counter() - begin
-        exit_code, cpu_s, peak = json.load(found)
+        exit_code, seconds, cpu_s, peak = json.load(found)
     return Usage(exit_code, seconds, cpu_s, peak * 1024 / 1e6)

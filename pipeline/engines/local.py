@@ -20,8 +20,8 @@ from pipeline.system.wording import counted
 WORKER_ENVIRONMENT = {**ONE_THREAD, "MALLOC_ARENA_MAX": "1", "MIMALLOC_PURGE_DELAY": "1000"}
 """Environment of the processes. Their threads allocate memory in one place: see `share_one_arena`.
 
-Arrow's allocator returns freed memory to the system after a second, and not after 10 ms: each batch of rows would
-request it again, a tenth of the CPU time.
+Arrow's allocator returns freed memory to the system after a second, and not after 10 ms. Otherwise each batch of rows
+requests it again, which took a tenth of the CPU time.
 """
 _log = logging.getLogger(__name__)
 

@@ -42,7 +42,7 @@ def list_source(options: ExtractOptions) -> Place:
 def sweep(options: ExtractOptions) -> None:
     """Remove what killed processes left in the folders of snapshots and copies, once for all ranges.
 
-    Also remove what listings kept, if none has used it for a week.
+    Also remove what listings kept, if none has used it for a month.
     """
     storage.sweep(options.folder)
     storage.sweep(place_of(options.source.copies))

@@ -127,7 +127,10 @@ class RawReader:
         except FileNotFoundError:
             pass
         if extent.is_copy:
-            raise SourceError(f"{uri} is missing or damaged: remove it, and run `extract` again to make it anew")
+            raise SourceError(
+                f"{uri} is missing or damaged: remove it, and run `extract` again to make it anew. A copy that no "
+                "listing has used for a month is removed"
+            )
         raise SourceError(
             f"{uri} changed or vanished after it was listed: run again to make a new version of the dataset"
         )

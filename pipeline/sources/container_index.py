@@ -139,29 +139,35 @@ class Index:
 
 
 @contextmanager
-def open_index(containers: Sequence[Container], others: Sequence[Skipped], options: SourceOptions) -> Iterator[Index]:
+def open_index(
+    containers: Sequence[Container], others: Sequence[Skipped], options: SourceOptions, is_range: bool = False
+) -> Iterator[Index]:
     """Give the index of a source of some containers. What is missing of it is made first.
 
-    `others` are the files beside the containers.
+    `others` are the files beside the containers. If only a range of the keys is read, another task has just read the
+    boundaries of the ranges. It noted which files the run uses, and removed old ones.
 
     Raises:
         SourceError: If a container cannot be read.
     """
     stored = _Stored.of(containers, others, options)
-    content = stored.load(containers, options)
+    content = stored.load(containers, options, notes_use=not is_range)
     if content is None:
-        pieces = list(pieces_of(containers, options))
+        pieces = list(pieces_of(containers, options, piece_bytes()))
         files = files_of(pieces, options)
         found = _read_all(pieces, files, options)
         content = _write_index(stored.rows, containers, pieces, files, found, others)
         stored.save(content)
     pieces = content.pieces_of(containers)
     files = files_of(pieces, options)
-    note_use([stored.rows, stored.description, *chain.from_iterable(each.places for each in files)])
-    remove_old(files)
-    with storage.local_copy(stored.rows) as path:
-        yield Index(SortedRows(path), pieces, files, content)
-    pa.default_memory_pool().release_unused()  # It keeps up to 100 MB for later, which the next stage cannot use.
+    if not is_range:
+        remove_old([*files, *stored.of_containers])
+    try:
+        with storage.local_copy(stored.rows) as path:
+            yield Index(SortedRows(path), pieces, files, content)
+    finally:
+        # The pool keeps up to 100 MB for later, which the next stage cannot use.
+        pa.default_memory_pool().release_unused()
 
 
 def undivided_groups(
@@ -173,7 +179,7 @@ def undivided_groups(
     """
     if _Stored.of(containers, others, options).load(containers, options):
         return []
-    found = undivided(containers, options)
+    found = undivided(containers, options, piece_bytes())
     return grouped(found, [each.size for each in found], max(DIVIDED_BYTES, sum(each.size for each in found) // most))
 
 
@@ -186,7 +192,7 @@ def unread_pieces(
     """
     if _Stored.of(containers, others, options).load(containers, options):
         return []
-    pieces = list(pieces_of(containers, options))
+    pieces = list(pieces_of(containers, options, piece_bytes()))
     if len(pieces) == 1 and containers[0].size >= 2 * piece_bytes():
         _log.info("%s is one file, which one process reads: several smaller files would be faster", containers[0].key)
     counts = Counter(piece.container.key for piece in pieces)
@@ -215,20 +221,27 @@ class _Stored:
 
     rows: Place
     description: Place
+    of_containers: Sequence[Files]
+    """The files of each container as one piece, among which are its bounds."""
 
     @classmethod
     def of(cls, containers: Sequence[Container], others: Sequence[Skipped], options: SourceOptions) -> "_Stored":
-        names = [each.name for each in files_of(map(Piece, containers), options)]
-        name, folder = hash_of([names, *map(list, others)]), place_of(options.copies)
-        return cls(folder / f"{name}.arrow", folder / f"{name}.json")
+        files = files_of(map(Piece, containers), options)
+        name, folder = hash_of([[each.name for each in files], *map(list, others)]), place_of(options.copies)
+        return cls(folder / f"{name}.arrow", folder / f"{name}.json", files)
 
-    def load(self, containers: Sequence[Container], options: SourceOptions) -> _Known | None:
+    def load(self, containers: Sequence[Container], options: SourceOptions, notes_use: bool = True) -> _Known | None:
         """Return what is known of the source; None if the index must be made."""
+        # Noted first: from now on, no listing of another source removes the files.
+        if notes_use:
+            note_use([self.rows, self.description, *(each["bounds"] for each in self.of_containers)])
         content = unless_missing(partial(storage.read_json, self.description))
         if not content or not self.rows.is_file():
             return None
         found = _Known(**content)
         files = files_of(found.pieces_of(containers), options)
+        if notes_use:
+            note_use(chain.from_iterable(each.places for each in files))
         return found if all(map(are_there, files, found.have_copies)) else None
 
     def save(self, content: _Known) -> None:
@@ -276,7 +289,9 @@ class _Total:
         try:
             self._box_forms.merge(forms)
         except ValueError as error:
-            raise SourceError(f"{place} does not fit the other files: {error}") from error
+            is_first = str(place) == self._first_with_boxes  # Another piece of the same file.
+            problem = "cannot be read as a file of images" if is_first else "does not fit the other files"
+            raise SourceError(f"{place} {problem}: {error}") from error
 
     def have_sizes(self) -> list[bool]:
         """Return for each piece whether its boxes are x, y, width and height. All boxes of the source decide it.

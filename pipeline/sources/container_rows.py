@@ -10,7 +10,7 @@ import hashlib
 import json
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from itertools import islice, starmap
@@ -37,7 +37,7 @@ from pipeline.sources.container_formats import (
     in_one_spelling,
     name_of,
 )
-from pipeline.sources.kept_files import remove_unused
+from pipeline.sources.kept_files import note_use, remove_unused
 from pipeline.sources.key_range import bytes_of
 from pipeline.sources.suffixes import suffix_of
 from pipeline.storage import BucketPath, Place, place_of
@@ -173,7 +173,7 @@ class Files:
     @property
     def places(self) -> list[Place]:
         """All files that a piece may have."""
-        return [self[suffix] for suffix in ("arrow", "json", "images", "container")]
+        return [self[suffix] for suffix in ("arrow", "json", "images", "container", "bounds")]
 
     def copy_at(self, offset: int) -> Extent:
         """Return where an image is that was copied."""
@@ -184,47 +184,62 @@ class Files:
         return Extent(self.container, offset, is_copy=self.is_fetched)
 
 
-def pieces_of(containers: Sequence[Container], options: SourceOptions) -> Iterator[Piece]:
-    """Yield the pieces of containers in their order. A container in a bucket is copied, so it is one piece."""
+def pieces_of(containers: Sequence[Container], options: SourceOptions, max_bytes: int) -> Iterator[Piece]:
+    """Yield the pieces of containers in their order, each of about `max_bytes`.
+
+    A container in a bucket is copied, so it is one piece.
+    """
     for container, files in zip(containers, files_of(map(Piece, containers), options), strict=True):
-        bounds = _kept_bounds(files) if may_be_divided(container) else ()
+        bounds = _kept_bounds(files, max_bytes) if may_be_divided(container, max_bytes) else ()
         if bounds is None:
-            bounds = divide(container, files, options)
+            bounds = divide(container, files, options, max_bytes)
         ends = (*bounds, None)
         yield from map(partial(Piece, container), (START, *bounds), ends)
 
 
-def undivided(containers: Sequence[Container], options: SourceOptions) -> list[Container]:
-    """Return the containers whose pieces are not known yet."""
-    large = [container for container in containers if may_be_divided(container)]
+def undivided(containers: Sequence[Container], options: SourceOptions, max_bytes: int) -> list[Container]:
+    """Return the containers whose pieces of about `max_bytes` are not known yet."""
+    large = [container for container in containers if may_be_divided(container, max_bytes)]
     files = files_of(map(Piece, large), options)
-    return [container for container, each in zip(large, files, strict=True) if _kept_bounds(each) is None]
+    return [container for container, each in zip(large, files, strict=True) if _kept_bounds(each, max_bytes) is None]
 
 
-def may_be_divided(container: Container) -> bool:
-    """Whether a container may have several pieces."""
+def may_be_divided(container: Container, max_bytes: int) -> bool:
+    """Whether a container may have several pieces of about `max_bytes`."""
     return (
-        container.size >= 2 * piece_bytes()
+        container.size >= 2 * max_bytes
         and isinstance(container.place, Path)
         and isinstance(container.format, DividingFormat)
     )
 
 
-def divide(container: Container, files: Files, options: SourceOptions) -> Sequence[Bound]:
+def divide(container: Container, files: Files, options: SourceOptions, max_bytes: int) -> Sequence[Bound]:
     """Find the bounds of the pieces of a container, and keep them."""
     bounds: Sequence[Bound] = ()
     assert isinstance(container.format, DividingFormat)
-    # Damage is reported when the container is read.
-    with suppress(*_DAMAGE), container.place.open("rb") as file:
-        bounds = container.format.bounds(file, options, piece_bytes())
-    storage.write_json(files["bounds"], [piece_bytes(), *bounds])
+    try:
+        with container.place.open("rb") as file:
+            bounds = container.format.bounds(file, options, max_bytes)
+    except _DAMAGE as error:
+        # Damage is reported when the container is read. No bounds are kept for an error that may not come again.
+        if _is_temporary(error):
+            raise
+        if isinstance(error, OSError) and cause_of(error) != "content":
+            return ()
+    storage.write_json(files["bounds"], [max_bytes, *bounds])
     return bounds
 
 
-def _kept_bounds(files: Files) -> Sequence[Bound] | None:
+def _is_temporary(error: Exception) -> bool:
+    """Whether the container itself may be valid."""
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and cause_of(error) == "transient")
+
+
+def _kept_bounds(files: Files, max_bytes: int) -> Sequence[Bound] | None:
     """Return the bounds that `divide` found; None if it did not, or for pieces of another size."""
-    max_bytes, *bounds = unless_missing(partial(storage.read_json, files["bounds"])) or [None]
-    return list(starmap(Bound, bounds)) if max_bytes == piece_bytes() else None
+    note_use([files["bounds"]])
+    of_size, *bounds = unless_missing(partial(storage.read_json, files["bounds"])) or [None]
+    return list(starmap(Bound, bounds)) if of_size == max_bytes else None
 
 
 def piece_bytes() -> int:
@@ -252,8 +267,8 @@ def remove_old(files: Sequence[Files]) -> None:
     if isinstance(folder, Path):
         used = {each.name for each in files}
         containers = {name.partition("-")[0] for name in used}
-        names = [path.name for path in folder.iterdir() if path.stem.partition("-")[0] in containers]
-        old = [name for name in names if name.rpartition(".")[0] not in used]
+        stems = {path.name: path.stem for path in folder.iterdir()}
+        old = [name for name, stem in stems.items() if stem.partition("-")[0] in containers and stem not in used]
         remove_unused(folder, storage.local.ORPHAN_AGE_S, old)
 
 
@@ -265,6 +280,8 @@ def are_there(files: Files, has_copies: bool) -> bool:
 
 def known(files: Files) -> Description | None:
     """Return the description of a piece; None if it must be read."""
+    # Noted first: from now on, no listing of another source removes the files.
+    note_use(files.places)
     content = unless_missing(partial(storage.read_json, files["json"]))
     description = Description(**content) if content else None
     return description if description and are_there(files, description.has_copies) else None
@@ -285,10 +302,10 @@ def described(piece: Piece, files: Files, options: SourceOptions) -> Description
     except FileNotFoundError as error:
         raise SourceError(f"{container.place} vanished while it was read: run again") from error
     except _DAMAGE as error:
-        if isinstance(error, MemoryError):  # The container itself may be valid.
+        if isinstance(error, MemoryError):
             raise
         reason = str(error).partition("\n")[0]
-        if isinstance(error, OSError) and cause_of(error) == "transient":
+        if _is_temporary(error):
             raise FileSystemError(f"{container.place} could not be read ({reason}): run again") from error
         form = name_of(container.format)
         raise SourceError(f"{container.place} cannot be read as a {form} file of images: {reason}") from error

@@ -88,7 +88,7 @@ def list_images(place: Place, options: SourceOptions) -> Iterator[Found]:
 
 def list_range(place: Place, options: SourceOptions, keys: KeyRange) -> Iterator[Found]:
     """Yield the images whose keys are in a range. A container is read only if it was not indexed before."""
-    with _opened(place, options) as index:
+    with _opened(place, options, is_range=keys != EVERYTHING) as index:
         yield from index.items(keys)
 
 
@@ -109,13 +109,15 @@ def unread(place: Place, options: SourceOptions, most: int) -> list[Any]:
     """Return what must be read before `boundaries`, as JSON, in at most about `most` parts of many megabytes.
 
     Several tasks can call `read` for one part each. If none does, `boundaries` reads all of it. If there are many large
-    containers, the first parts are those whose pieces must be found. Call `unread` again when they were read.
+    containers, the first parts are those whose pieces must be found: see `SourceToRead`.
     """
     from pipeline.sources.container_index import undivided_groups, unread_pieces
+    from pipeline.sources.container_rows import piece_bytes
 
     containers, others = _containers(place)
     if len(groups := undivided_groups(containers, others, options, most)) > 1:
-        return [{"divide": [each.key for each in group]} for group in groups]
+        # The machine of the task may have another size of pieces in its environment.
+        return [{"divide": [each.key for each in group], "piece_bytes": piece_bytes()} for group in groups]
     pieces = unread_pieces(containers, others, options, most)
     return [{"read": [(piece.container.key, piece.first, piece.end) for piece in group]} for group in pieces]
 
@@ -135,19 +137,19 @@ def read(place: Place, options: SourceOptions, part: Any) -> int:
         return Container(key, file, status.size, status.generation, form)
 
     if "divide" in part:
-        return len(list(pieces_of([container(key) for key in part["divide"]], options)))
+        return len(list(pieces_of([container(key) for key in part["divide"]], options, part["piece_bytes"])))
     pieces = [Piece.of(container(key), first, end) for key, first, end in part["read"]]
     for piece, files in zip(pieces, files_of(pieces, options), strict=True):
         described(piece, files, options)
     return len(pieces)
 
 
-def _opened(place: Place, options: SourceOptions) -> "AbstractContextManager[Index]":
+def _opened(place: Place, options: SourceOptions, is_range: bool = False) -> "AbstractContextManager[Index]":
     # Other kinds of sources do not need Arrow.
     from pipeline.sources.container_index import open_index
 
     containers, others = _containers(place)
-    return open_index(containers, others, options)
+    return open_index(containers, others, options, is_range)
 
 
 def _containers(place: Place) -> "tuple[list[Container], list[Skipped]]":

@@ -49,7 +49,11 @@ class SourceToRead(Source, Protocol):
     """A kind of source whose files must be read before it is divided. Several tasks can read a part each."""
 
     def unread(self, place: Place, options: SourceOptions, most: int) -> list[Any]:
-        """Return the parts that are not read yet, as JSON. If no task reads them, `boundaries` does."""
+        """Return the parts that are not read yet, as JSON. If no task reads them, `boundaries` does.
+
+        If more parts are known only after these were read, each is an object with the key `divide`. Then, this function
+        is called again.
+        """
 
     def read(self, place: Place, options: SourceOptions, part: Any) -> int:
         """Read one part, and return how many files or pieces of files it has."""
@@ -103,6 +107,11 @@ def unread_parts(place: Place, options: SourceOptions, most: int) -> list[Any]:
     """Return the parts of a source that must be read before `key_ranges`, as JSON. Several tasks can read them."""
     source = find_source(place, options.kind)
     return _read(partial(source.unread, place, options, most), place) if isinstance(source, SourceToRead) else []
+
+
+def are_followed(parts: Sequence[Any]) -> bool:
+    """Whether more parts may be known after some parts were read, which `unread_parts` returned."""
+    return any(isinstance(part, dict) and "divide" in part for part in parts)
 
 
 def read_part(place: Place, options: SourceOptions, part: Any) -> int:

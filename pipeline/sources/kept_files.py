@@ -1,7 +1,7 @@
 """The files that listings keep for later ones: rows of lists, indexes of containers, and copies of images.
 
-Each listing notes which files it uses. Files that were not used for a week are removed, because no run needs them that
-may still continue. In a bucket, all files stay.
+Each listing of images notes which files it uses, before it relies on them. Files that were not used for a month are
+removed. A run that lasts longer must list its source again. In a bucket, all files stay.
 """
 
 import os
@@ -12,15 +12,16 @@ from pathlib import Path
 
 from pipeline.storage import Place
 
-KEPT_S = 7 * 86_400
-"""For this many seconds, a person may clear tasks of a run that listed a source."""
+KEPT_S = 31 * 86_400
+"""For this many seconds, a person may clear tasks of a run that listed a source. It is longer than the usual schedules,
+so that each run finds what the last one kept."""
 
 
 def note_use(places: Iterable[Place]) -> None:
     """Note that a run uses some files now. They need not exist."""
     for place in places:
         if isinstance(place, Path):
-            with suppress(FileNotFoundError):
+            with suppress(OSError):  # Another user may own the file. Then, it may be removed and made again.
                 os.utime(place)
 
 
@@ -30,6 +31,6 @@ def remove_unused(folder: Place, unused_s: float = KEPT_S, names: Iterable[str] 
         return
     oldest = time.time() - unused_s
     for path in folder.iterdir() if names is None else [folder / name for name in names]:
-        with suppress(FileNotFoundError):  # Another run may remove it, too.
+        with suppress(OSError):  # Another run may remove it, too, or another user may own it.
             if path.is_file() and path.stat().st_mtime < oldest:
                 path.unlink()

@@ -113,10 +113,10 @@ def _opened(place: Place, options: SourceOptions) -> "Iterator[SortedRows]":
     name = hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).hexdigest()
     with TemporaryDirectory() as temporary:
         kept = place_of(options.copies or temporary) / f"{name}.arrow"
+        note_use([kept])  # From now on, no listing of another source removes it.
         if not kept.is_file():
             retried(lambda: write_sorted(kept, _read(place, measured, options)), place)
             storage.sync_folder(kept.parent)
-        note_use([kept])
         with storage.local_copy(kept) as file:
             yield SortedRows(file)
 

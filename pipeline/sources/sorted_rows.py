@@ -1,7 +1,7 @@
 """Rows of Arrow in a file, in the order of the bytes of their keys. Each range of keys reads its own rows.
 
-The rows are sorted in runs. A step of the merge takes the rows between two keys out of all runs. It holds one part of
-each run: a 128th of the rows at most. Rows with equal keys are held together.
+The rows are sorted in runs. A step of the merge takes the rows between two keys out of all runs. Beside them, it holds
+one part of each run, so many runs are first merged in groups. Rows with equal keys are held together.
 """
 
 from bisect import bisect_left
@@ -77,6 +77,7 @@ def write_sorted(place: Place, tables: Iterable[pa.Table], renamed: Rename | Non
         storage.temporary_for(place) as merged,
     ):
         _write(runs, _runs(tables), PART_ROWS)
+        _merge_groups(runs, spare=merged)
         are_renamed = False
 
         def in_order() -> Iterator[pa.Table]:
@@ -89,6 +90,7 @@ def write_sorted(place: Place, tables: Iterable[pa.Table], renamed: Rename | Non
         _write(merged, in_order())
         if are_renamed:
             _write(runs, map(_in_order, _tables(merged)), PART_ROWS)
+            _merge_groups(runs, spare=merged)
             _write(merged, _merged(runs))
         storage.move_whole(merged, place)
 
@@ -127,18 +129,48 @@ def _in_order(table: pa.Table) -> pa.Table:
     return table.take(compute.sort_indices(table["key"])).combine_chunks()
 
 
-def _merged(file: Path) -> Iterator[pa.Table]:
-    """Yield the rows of a file of sorted runs in order. Rows with equal keys are in one table."""
+def _merge_groups(runs: Path, spare: Path) -> None:
+    """Merge groups of runs until few are left: as many as a step can read a part of, for four times its own rows."""
+    parts_of_run = max(1, RUN_ROWS // PART_ROWS)
+    few = 4 * parts_of_run
+    size = few * parts_of_run
+    while _count(runs) > size:
+        _write(spare, _merged(runs, size), PART_ROWS)
+        spare.replace(runs)
+        size *= few
+
+
+def _count(file: Path) -> int:
+    with pa.OSFile(str(file)) as stream:
+        return int(pa.ipc.open_file(stream).num_record_batches)
+
+
+def _merged(file: Path, size: int | None = None) -> Iterator[pa.Table]:
+    """Yield the rows of a file of sorted runs in order. Rows with equal keys are in one table.
+
+    With `size`, only each group of this many parts is in order. A group may begin and end within a run.
+    """
     with pa.OSFile(str(file)) as stream:  # The pages of a map would count as memory of this process.
         reader = pa.ipc.open_file(stream)
-        parts = range(reader.num_record_batches)
-        spans = [(keys[0].as_py(), keys[-1].as_py()) for keys in (reader.get_batch(part)["key"] for part in parts)]
-        step = max(1, RUN_ROWS // PART_ROWS)
-        bounds = filter(None, dict.fromkeys(sorted(first for first, _ in spans)[step::step]))
-        for first, end in pairwise([b"", *bounds, b""]):
-            read = [part for part in parts if spans[part][1] >= first and (not end or spans[part][0] < end)]
-            if read:
-                yield _in_order(pa.Table.from_batches([_between(reader.get_batch(part), first, end) for part in read]))
+        count = reader.num_record_batches
+        for start in range(0, count, size or max(1, count)):
+            yield from _merged_parts(reader, range(start, min(count, start + (size or count))))
+
+
+def _merged_parts(reader: pa.RecordBatchFileReader, parts: range) -> Iterator[pa.Table]:
+    keys_of_parts = (reader.get_batch(part)["key"] for part in parts)
+    spans = {part: (keys[0].as_py(), keys[-1].as_py()) for part, keys in zip(parts, keys_of_parts, strict=True)}
+    by_first = sorted(parts, key=lambda part: spans[part][0])
+    step = max(1, RUN_ROWS // PART_ROWS)
+    bounds = filter(None, dict.fromkeys(spans[part][0] for part in by_first[step::step]))
+    position, unfinished = 0, list[int]()
+    for first, end in pairwise([b"", *bounds, b""]):
+        begun = bisect_left(by_first, end, position, key=lambda part: spans[part][0]) if end else len(by_first)
+        # Rows with equal keys keep their order, which is that of the parts.
+        read = sorted([*unfinished, *by_first[position:begun]])
+        if read:
+            yield _in_order(pa.Table.from_batches([_between(reader.get_batch(part), first, end) for part in read]))
+        position, unfinished = begun, [part for part in read if spans[part][1] >= end]
 
 
 def _between(rows: pa.RecordBatch, first: bytes, end: bytes) -> pa.RecordBatch:

@@ -35,7 +35,10 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def little_memory() -> Iterator[None]:
-    """Let Arrow return memory to the system when it is freed. Its usual allocator keeps up to 100 MB for later."""
+    """Let Arrow return memory to the system when it is freed. Its usual allocator keeps up to 100 MB for later.
+
+    This holds for all threads of the process, and memory that was allocated before stays in its pool.
+    """
     import pyarrow as pa
 
     before = pa.default_memory_pool()

@@ -79,6 +79,30 @@ def test_no_more_than_a_step_of_the_merge_is_in_memory(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("small_runs")
+def test_a_step_of_the_merge_of_many_runs_reads_few_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Without a merge in groups, it would hold a part of each of 250 runs, 25 times as many rows as a run."""
+    read: list[int] = []
+    between, in_order = sorted_rows._between, sorted_rows._in_order
+
+    def counted(rows: pa.RecordBatch, first: bytes, end: bytes) -> pa.RecordBatch:
+        read.append(len(rows))
+        return between(rows, first, end)
+
+    def sorted_step(table: pa.Table) -> pa.Table:
+        assert sum(read) < 6 * sorted_rows.RUN_ROWS
+        read.clear()
+        return in_order(table)
+
+    monkeypatch.setattr(sorted_rows, "_between", counted)
+    monkeypatch.setattr(sorted_rows, "_in_order", sorted_step)
+    numbers = list(range(10_000))
+    random.Random(1).shuffle(numbers)
+    rows = [(b"%05d" % number, number) for number in numbers]
+    write_sorted(tmp_path / "rows.arrow", tables_of(rows, 40))
+    assert rows_of(tmp_path / "rows.arrow") == sorted(rows)
+
+
+@pytest.mark.usefixtures("small_runs")
 def test_renamed_rows_are_sorted_again(tmp_path: Path):
     rows = [(b"%d" % (number % 700), number) for number in range(1000)]
 

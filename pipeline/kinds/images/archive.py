@@ -20,6 +20,8 @@ _MAX_LABEL_BYTES = 1_000_000
 """A larger file beside an image does not hold its labels."""
 _MAX_TOGETHER = 16
 """At most about this many files are in memory. Names such as `img.0001.jpg` may all have one name before the point."""
+_MAX_SCANNED = 50_000
+"""The texts of an archive that is divided are searched in this many samples, from the first text on."""
 _MAX_LABEL = 200
 """A text with more characters is a caption."""
 _YOLO_ROW = re.compile(r"\d+(\s+[-+.\de]+){4,}")
@@ -47,6 +49,8 @@ class Start(NamedTuple):
     """The `offset` of a `Bound` at this file."""
     offset: int
     """The offset of its first byte in the archive, or of its header."""
+    may_be_text: bool
+    """Whether it may be a .txt file."""
 
 
 class _Member(NamedTuple):
@@ -82,17 +86,24 @@ def bounds_of_archive(
 ) -> Iterator[Bound]:
     """Yield bounds between samples that divide an archive into pieces of about `max_bytes`.
 
-    Raises ValueError if the files beside the first images hold something else than labels.
+    Raises ValueError if the .txt files beside the first images hold something else than labels.
 
     Args:
         starts: Where the files of the archive are, in order.
-        files_from: Returns the files from a `Start` on. Only their names are used, apart from the first ones.
+        files_from: Returns the files from a `Start` on. Only their names are used, apart from those from the first .txt
+            file on.
         options: The options of the source.
         max_bytes: The size of a piece.
     """
-    _require_labels(files_from(0), options)
     begin, next_bound = 0, -1
-    for position, offset in starts:
+    newest: deque[int] = deque(maxlen=_MAX_TOGETHER)
+    looks_for_text = not options.label_column
+    for position, offset, may_be_text in starts:
+        newest.append(position)
+        if may_be_text and looks_for_text:
+            # The image of the text may be before it.
+            _require_labels(files_from(newest[0]), options)
+            looks_for_text = False
         if position == next_bound:
             yield Bound(offset=position)
             begin = offset
@@ -103,11 +114,18 @@ def bounds_of_archive(
                 return
 
 
+def may_be_text(name: bytes) -> bool:
+    """Whether a file in an archive may be a .txt file, by its name."""
+    return b".txt" in name.lower()
+
+
 def _require_labels(files: Iterable[ArchivedFile], options: SourceOptions) -> None:
     texts = _Texts()
     members = (_member(file, options, reads_images=False) for file in files)
-    for sample in islice(_samples(members), texts.SAMPLES):
+    for sample in islice(_samples(members), _MAX_SCANNED):
         deque(_images_of_sample(sample, options.label_column, texts), maxlen=0)
+        if texts.are_enough:
+            break
     texts.require_labels()
 
 
@@ -165,7 +183,6 @@ def _stem(name: str) -> str:
 
 
 def _images_of_sample(sample: list[_Member], label_column: str, texts: "_Texts") -> Iterator[ContainedImage | Skipped]:
-    texts.samples += 1
     if len(sample) == 1 and not sample[0].reason:
         [only] = sample
         yield ContainedImage(only.name, only.content, only.file.offset, size=only.file.size)
@@ -222,8 +239,8 @@ def _cell(content: bytes, suffix: str, label_column: str) -> Any:
 class _Texts:
     """Finds out that the .txt files beside the images are captions or boxes. As labels, each would be a class."""
 
-    SAMPLES = 10_000
-    """The files of the first samples decide."""
+    ENOUGH = 10_000
+    """This many texts decide. Samples without a text do not count, because there may be many before the first text."""
     _FEW = 20
     """The texts of fewer images may all be different classes, even if their names have several words."""
     _WORDS_IF_FEW = 4
@@ -231,10 +248,13 @@ class _Texts:
     """The names of classes have at most this many words, on average. There may be as many classes as images."""
 
     def __init__(self) -> None:
-        self.samples = 0
-        """The number of samples so far."""
         self._count = self._words = 0
         self._different: set[int] = set()
+
+    @property
+    def are_enough(self) -> bool:
+        """Whether further texts change nothing."""
+        return self._count >= self.ENOUGH
 
     def add(self, name: str, text: str) -> None:
         """Add the text of an image. Raises ValueError if it is no label."""
@@ -246,7 +266,7 @@ class _Texts:
             )
         if len(text) > _MAX_LABEL:
             raise ValueError(f"{name} has {len(text)} characters: {self._no_labels()}")
-        if self.samples <= self.SAMPLES:
+        if not self.are_enough:
             self._count += 1
             self._words += len(text.split())
             self._different.add(hash(text))

@@ -11,7 +11,7 @@ from pipeline.plan.example_kind import Lister
 from pipeline.snapshot import extract
 from pipeline.snapshot.listing import ExamineEach, Listing
 from pipeline.snapshot.options import extract_options
-from pipeline.sources.detection import key_ranges, read_part, unread_parts
+from pipeline.sources.detection import are_followed, key_ranges, read_part, unread_parts
 from pipeline.sources.key_range import MIN_IMAGES, MIN_IMAGES_OF_PROCESS, KeyRange
 from pipeline.storage import Place
 from pipeline.system.environment import whole_number
@@ -40,10 +40,13 @@ class ImageLister(Lister):
         self, folder: Place, max_ranges: int, examine_each: ExamineEach | None = None, starts_quickly: bool = False
     ) -> list[Any]:
         place, source = self._options.place, self._options.source
-        # Without this, the next lines read all containers in this process. Some must be divided before they are read.
+        # Without this, the next lines read all containers in this process.
         for _ in range(2):
-            if examine_each and len(parts := unread_parts(place, source, max_ranges)) > 1:
-                deque(examine_each(parts), maxlen=0)
+            if not (examine_each and len(parts := unread_parts(place, source, max_ranges)) > 1):
+                break
+            deque(examine_each(parts), maxlen=0)
+            if not are_followed(parts):
+                break
         usual = MIN_IMAGES_OF_PROCESS if starts_quickly else MIN_IMAGES
         min_images = whole_number("TENFOLD_RANGE_IMAGES", usual)
         if starts_quickly:

@@ -251,15 +251,15 @@ def test_the_copies_of_an_earlier_state_are_removed_after_a_day(is_in_bucket: bo
     assert build_again(tmp_path / "a.zip") == fourth - (third - others)  # Even if the index is known.
 
 
-def test_what_no_listing_used_for_a_week_is_removed(tmp_path: Path):
+def test_what_no_listing_used_for_a_month_is_removed(tmp_path: Path):
     kept = tmp_path / "w" / "raw" / "containers"
 
-    def files_after(source: Path, days: int = 0) -> set[Path]:
+    def files_after(source: Path, days: int = 0) -> dict[Path, int]:
         """Build after some days without a listing."""
         for path in kept.iterdir() if days else ():
             os.utime(path, (time.time() - days * 86_400,) * 2)
         built(source, tmp_path / "w")
-        return set(kept.iterdir())
+        return {path: path.stat().st_ino for path in kept.iterdir()}
 
     archive = place("zip, compressed", tmp_path / "source")
     of_list = folder(tmp_path / "folder", drawn()) / "list.csv"
@@ -267,9 +267,9 @@ def test_what_no_listing_used_for_a_week_is_removed(tmp_path: Path):
     of_archive = files_after(archive)
     assert {path.suffix for path in of_archive} == {".arrow", ".json", ".images"}
     everything = files_after(place("tar.gz", tmp_path / "other")) | files_after(of_list)
-    assert files_after(archive, days=6) == everything
-    assert files_after(archive, days=8) == of_archive
-    assert len(files_after(of_list, days=8)) == 1
+    assert files_after(archive, days=30) == everything
+    assert files_after(archive, days=32) == of_archive
+    assert len(files_after(of_list, days=32)) == 1
 
 
 def changed_before_writing(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:

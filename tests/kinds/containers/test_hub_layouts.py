@@ -372,6 +372,20 @@ def test_one_file_tells_the_form_of_the_boxes_of_all(
     assert next(each.boxes for key, each in found.images.items() if key.startswith(either)) == of_either
 
 
+def test_row_groups_whose_boxes_have_different_forms_are_refused(
+    tmp_path: Path, copies: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The file is read in pieces, and no other file is there."""
+    monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1")
+    rows = [{"bytes": jpeg(number) + bytes(700_000), "path": None} for number in range(3)] * 2
+    boxes = [*SIZES, *NEGATIVE]
+    columns = {"image": rows, "objects": objects(boxes, [["x"] * len(each) for each in boxes])}
+    parquet.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=3, compression="none")
+    message = r"a\.parquet cannot be read as a file of images: the boxes in 'objects\.bbox' are neither two corners"
+    with pytest.raises(SourceError, match=message):
+        Found(tmp_path / "a.parquet", copies, label_column="objects.category")
+
+
 def test_files_whose_boxes_have_different_forms_are_refused(tmp_path: Path, copies: str):
     source = write_boxes(tmp_path, SIZES, EITHER, NEGATIVE)
     message = (

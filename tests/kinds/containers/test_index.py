@@ -1,7 +1,10 @@
 """The index of containers: sorted in small runs, read in pieces, and read by several processes."""
 
+import errno
 import gzip
 import io
+import json
+import os
 import random
 import subprocess
 import sys
@@ -22,10 +25,11 @@ from pipeline.engines.task import Outcome, Task
 from pipeline.errors import SourceError
 from pipeline.records.example import encode
 from pipeline.records.tfrecord import frame
-from pipeline.sources import Listed, SourceOptions, sorted_rows
+from pipeline.sources import Listed, SourceOptions, containers, measure, sorted_rows
 from pipeline.sources.container_formats import Bound, format_of
-from pipeline.sources.container_rows import Container, Piece, pieces_of
+from pipeline.sources.container_rows import Container, Piece, piece_bytes, pieces_of
 from pipeline.sources.detection import images_of, key_ranges
+from pipeline.sources.key_range import KeyRange
 from pipeline.stages.extract import extract
 from tests.conftest import jpeg
 from tests.kinds.containers.examples import drawn, hub_metadata, write_hub, write_tar
@@ -122,8 +126,8 @@ def pieces_in(file: Path, copies: Path) -> list[Piece]:
     form = format_of(file.name)
     assert form
     copies.mkdir(exist_ok=True)
-    container = Container(file.name, file, file.stat().st_size, 1, form)
-    return list(pieces_of([container], SourceOptions(copies=str(copies))))
+    container = Container(file.name, file, *measure(file)[:2], form)
+    return list(pieces_of([container], SourceOptions(copies=str(copies)), piece_bytes()))
 
 
 def contents_of(items: list[Any], root: Path) -> dict[str, bytes]:
@@ -174,6 +178,13 @@ def write_zip_of(path: Path, files: list[tuple[str, bytes]], compression: int = 
             archive.writestr(name, content)
 
 
+def write_zip64(path: Path, files: list[tuple[str, bytes]]) -> None:
+    """Write an archive whose directory has sizes and offsets of 64 bits, as if it had many gigabytes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(zipfile, "ZIP64_LIMIT", 50_000)  # Smaller than an image, and larger than the other files.
+        write_zip_of(path, files)
+
+
 def write_zip_after_a_program(path: Path, files: list[tuple[str, bytes]]) -> None:
     path.write_bytes(b"#!/bin/sh" + bytes(5000))
     with zipfile.ZipFile(path, "a") as archive:
@@ -203,6 +214,7 @@ DIVIDED: dict[str, tuple[str, Callable[[Path], object]]] = {
     "zip": ("a.zip", lambda path: write_zip_of(path, odd_files())),
     "zip, compressed": ("a.zip", lambda path: write_zip_of(path, odd_files(), zipfile.ZIP_DEFLATED)),
     "zip, samples": ("a.zip", lambda path: write_zip_of(path, samples())),
+    "zip with numbers of 64 bits": ("a.zip", lambda path: write_zip64(path, odd_files())),
     "zip after a program": ("a.zip", lambda path: write_zip_after_a_program(path, odd_files())),
     "tar": ("a.tar", lambda path: write_tar_of(path, odd_files())),
     "tar of GNU": ("a.tar", lambda path: write_tar_of(path, odd_files(), format=tarfile.GNU_FORMAT)),
@@ -273,15 +285,131 @@ def test_other_containers_are_one_piece(name: str, tmp_path: Path, monkeypatch: 
 def test_captions_in_a_divided_archive_are_refused(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Each piece alone has too few images to tell."""
     monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1")
-    files = [(n, c if n.endswith("jpg") else b"cat on %s" % n.encode()) for n, c in samples() if not n.endswith("png")]
-    {"tar": write_tar_of, "zip": write_zip_of}[suffix](tmp_path / f"a.{suffix}", files)
+    {"tar": write_tar_of, "zip": write_zip_of}[suffix](tmp_path / f"a.{suffix}", captions())
     with pytest.raises(SourceError, match=r"80 of 80 \.txt files beside its images differ: they look like captions"):
         listed(tmp_path / f"a.{suffix}", tmp_path / "copies")
+
+
+def captions() -> list[tuple[str, bytes]]:
+    files = [(name, content) for name, content in samples() if not name.endswith("png")]
+    return [(name, content if name.endswith("jpg") else b"cat on %s" % name.encode()) for name, content in files]
+
+
+@pytest.mark.parametrize("megabytes", ["1", "1000"])
+@pytest.mark.parametrize("suffix", ["tar", "zip"])
+def test_captions_after_many_other_files_are_refused(
+    suffix: str, megabytes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", megabytes)
+    others = [(f"Annotations/{number:05d}.xml", b"<a/>") for number in range(10_001)]
+    {"tar": write_tar_of, "zip": write_zip_of}[suffix](tmp_path / f"a.{suffix}", [*others, *captions()])
+    with pytest.raises(SourceError, match=r"80 of 80 \.txt files beside its images differ: they look like captions"):
+        listed(tmp_path / f"a.{suffix}", tmp_path / "copies")
+
+
+def test_an_encrypted_zip_file_of_the_size_of_some_pieces_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1")
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name, content in samples():
+            archive.writestr(name, content)
+        for info in archive.filelist:
+            info.flag_bits |= 1
+    with pytest.raises(
+        SourceError, match=r"a\.zip cannot be read as a zip file of images: 0000.* is encrypted: unpack"
+    ):
+        listed(tmp_path / "a.zip", tmp_path / "copies")
 
 
 def test_a_container_that_is_smaller_than_two_pieces_is_not_divided(tmp_path: Path):
     write_hub(tmp_path / "a.parquet", drawn(), ["cats", "dogs", "eels"])
     assert [(piece.first, piece.end) for piece in pieces_in(tmp_path / "a.parquet", tmp_path)] == [(Bound(), None)]
+
+
+def test_the_bounds_of_a_container_are_kept_while_its_folder_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1")
+    source, copies = tmp_path / "source", tmp_path / "copies"
+    source.mkdir()
+    write_tar_of(source / "0.tar", samples(60))
+    listed(source, copies)
+    kept = {path: path.stat().st_ino for path in copies.glob("*-*")}
+    assert any(path.suffix == ".bounds" for path in kept)
+    for days in range(2, 9, 2):
+        for path in copies.iterdir():
+            os.utime(path, (path.stat().st_mtime - 2 * 86_400,) * 2)
+        write_tar(source / f"{days}.tar", {f"cats/{days}.jpg": jpeg(days)})
+        listed(source, copies)
+    assert {path: path.stat().st_ino for path in copies.glob("*-*") if path in kept} == kept
+
+
+def test_bounds_are_not_kept_after_an_error_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1")
+    write_tar_of(tmp_path / "a.tar", samples(60))
+
+    def failing(*_: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as failure:
+        failure.setattr("pipeline.kinds.images.containers.tar.bounds", failing)
+        with pytest.raises(OSError, match="Input/output error"):
+            pieces_in(tmp_path / "a.tar", tmp_path / "copies")
+    assert len(pieces_in(tmp_path / "a.tar", tmp_path / "copies")) > 3
+
+
+def test_a_task_divides_into_pieces_of_the_size_of_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The machines of a cluster may have another environment."""
+    monkeypatch.setattr("pipeline.sources.container_index.DIVIDED_BYTES", MEGABYTE)
+    options = SourceOptions(copies=str(tmp_path / "copies"))
+    (tmp_path / "source").mkdir()
+    for number in range(2):
+        write_tar_of(tmp_path / "source" / f"{number}.tar", samples(60))
+
+    def unread() -> list[Any]:
+        monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1")
+        return containers.unread(tmp_path / "source", options, 100)
+
+    parts = json.loads(json.dumps(unread()))
+    assert [part["divide"] for part in parts] == [["0.tar"], ["1.tar"]]
+    monkeypatch.delenv("TENFOLD_RANGE_MEGABYTES")
+    assert [containers.read(tmp_path / "source", options, part) for part in parts] == [4, 4]
+    assert not any("divide" in part for part in unread())
+
+
+def test_a_range_notes_no_use_of_the_index(tmp_path: Path):
+    """Many tasks list a range each, and the task that divided the source noted it."""
+    source, copies = many_tars(tmp_path / "source", ["cats/1.jpg", "dogs/2.jpg"], files=2), tmp_path / "copies"
+    options = SourceOptions(copies=str(copies))
+    listed(source, copies)
+
+    def used_by(work: Callable[[], object]) -> set[bool]:
+        for path in copies.iterdir():
+            os.utime(path, (1e9, 1e9))
+        work()
+        return {path.stat().st_mtime > 1e9 for path in copies.iterdir()}
+
+    assert used_by(lambda: list(images_of(source, options, KeyRange("", "d")))) == {False}
+    assert used_by(lambda: key_ranges(source, options, 2, 1)) == {True}
+    assert used_by(lambda: listed(source, copies)) == {True}
+
+
+LATER: dict[str, Callable[[bytes], bytes]] = {
+    "damaged.tar": lambda content: content.replace(b"0070.jpg", b"0070.jp\xff", 1),
+    "cut.tar": lambda content: content[: content.index(b"0070.jpg") + 3000],
+    "joined.tar": lambda content: content + content[:20_480],
+    "damaged.zip": lambda content: content.replace(large_jpeg(70), large_jpeg(70)[::-1], 1),
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_damage_in_a_later_piece_is_found(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1")
+    # Without texts, nothing but the headers is read before the pieces are.
+    files = [(f"cats/{number:04d}.jpg", large_jpeg(number)) for number in range(80)]
+    {".tar": write_tar_of, ".zip": write_zip_of}[Path(name).suffix](tmp_path / name, files)
+    place = tmp_path / name
+    place.write_bytes(LATER[name](place.read_bytes()))
+    assert len(pieces_in(place, tmp_path / "copies")) > 3
+    with pytest.raises(SourceError, match=rf"{name} cannot be read as a {name[-3:]} file of images"):
+        listed(place, tmp_path / "copies")
 
 
 def test_the_processes_of_the_engine_divide_and_read_large_containers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -311,11 +439,14 @@ def test_the_processes_of_the_engine_read_many_containers(tmp_path: Path, monkey
         write_tar(source / f"{file}.tar", content)
     calls = counted_calls(monkeypatch)
     monkeypatch.setattr("pipeline.sources.container_rows._read", None)  # Only in this process: the others import it.
+    searched, unread = [], containers.unread
+    monkeypatch.setattr(containers, "unread", lambda *args: searched.append(args) or unread(*args))
     settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w"), "dataset_name": "x"})
     extract(settings)
     assert calls == [f"examine_range_file {number:04d}.json" for number in range(1, 5)]
     extract(settings)  # Nothing is left to read.
     assert len(calls) == 4
+    assert len(searched) == 2  # The source is walked once for it in each run.
 
 
 def counted_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:

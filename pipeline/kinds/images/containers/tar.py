@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import IO, Any, Self
 
-from pipeline.kinds.images.archive import ArchivedFile, Start, bounds_of_archive, images_of_archive
+from pipeline.kinds.images.archive import ArchivedFile, Start, bounds_of_archive, images_of_archive, may_be_text
 from pipeline.sources import Skipped, SourceOptions
 from pipeline.sources.compression import MAGIC_BYTES, compression_of
 from pipeline.sources.container_formats import Bound, ContainedImage, ContainerFile
@@ -38,6 +38,8 @@ _FIELDS = struct.Struct("100s 24x 12s 12x 8s c 100x 5s 83x 155s")
 """Name, size, checksum, kind, magic bytes and folder in a header: see `struct posix_header` in GNU tar's manual."""
 _KINDS_BEFORE_A_HEADER = (tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 """Kinds of headers that belong to the next one: with a long name, for example."""
+_MAX_BEFORE_A_HEADER = 1_000_000
+"""Such a header has at most this many bytes. A damaged header may state any size, which would be read at once."""
 _KINDS_WITH_CONTENT = (tarfile.REGTYPE, *_KINDS_BEFORE_A_HEADER)
 _KINDS = (*_KINDS_WITH_CONTENT, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE)
 """The usual kinds. An archive with others is not divided: one of them is a header for all files that follow it."""
@@ -91,20 +93,23 @@ def _starts(file: IO[bytes]) -> Iterator[Start]:
     start = offset = 0
     file.seek(0)
     while len(header := file.read(tarfile.BLOCKSIZE)) == tarfile.BLOCKSIZE and any(header):
-        _, size, _, kind, magic, _ = _FIELDS.unpack_from(header)
+        name, size, _, kind, magic, _ = _FIELDS.unpack_from(header)
         try:
             content_bytes = int(size.rstrip(b"\0 "), 8) if kind in _KINDS_WITH_CONTENT else 0
         except ValueError as error:  # A large size is written in another way.
             raise _CannotBeDivided from error
         if magic != b"ustar" or kind not in _KINDS:
             raise _CannotBeDivided
+        is_before = kind in _KINDS_BEFORE_A_HEADER
+        if is_before and content_bytes > _MAX_BEFORE_A_HEADER:
+            raise _CannotBeDivided
         if kind == tarfile.XHDTYPE and any(key in file.read(content_bytes) for key in (b" size=", b" GNU.sparse.")):
             raise _CannotBeDivided
         if start == offset:
-            yield Start(start, start)
+            yield Start(start, start, is_before or may_be_text(name))
         offset += tarfile.BLOCKSIZE * (1 + -(-content_bytes // tarfile.BLOCKSIZE))
         file.seek(offset)
-        if kind not in _KINDS_BEFORE_A_HEADER:
+        if not is_before:
             start = offset
 
 

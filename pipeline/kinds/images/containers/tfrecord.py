@@ -64,7 +64,7 @@ def bounds(file: IO[bytes], options: SourceOptions, max_bytes: int) -> Sequence[
         return ()
     found = []
     offset = filled = 0
-    for number, size in enumerate(sizes_of_records(file, Path("the file"))):
+    for number, size in enumerate(sizes_of_records(file, Path(file.name))):
         if filled and filled + size > max_bytes:
             found.append(Bound(number, offset))
             filled = 0

@@ -12,7 +12,7 @@ from typing import IO, Any, NamedTuple
 
 from typing_extensions import override
 
-from pipeline.kinds.images.archive import ArchivedFile, Start, bounds_of_archive, images_of_archive
+from pipeline.kinds.images.archive import ArchivedFile, Start, bounds_of_archive, images_of_archive, may_be_text
 from pipeline.sources import Skipped, SourceOptions
 from pipeline.sources.container_formats import Bound, ContainedImage, ContainerFile
 
@@ -69,6 +69,7 @@ def bounds(file: IO[bytes], options: SourceOptions, max_bytes: int) -> Sequence[
 
     def files_from(position: int) -> Iterator[ArchivedFile]:
         for archive, start, info in _entries(file, directory, position, directory.size, _FEW_ENTRIES_BYTES):
+            _require_no_password(info)
             if not info.is_dir():
                 yield ArchivedFile(info.filename, info.file_size, None, partial(_unpack, archive, info), start=start)
 
@@ -87,25 +88,26 @@ def _starts(file: IO[bytes], directory: _Directory) -> Iterator[Start]:
     last = -1
     for position, content, starts in _parts(file, directory, 0, directory.size, _DIRECTORY_BYTES):
         for start in starts:
-            offset = _header_offset(content, start)
+            name_bytes, offset = _name_and_header(content, start)
             if offset <= last:
                 raise _CannotBeDivided
             last = offset
-            yield Start(position + start, offset)
+            name = start + _ENTRY.size
+            yield Start(position + start, offset, may_be_text(content[name : name + name_bytes]))
 
 
-def _header_offset(content: bytes, start: int) -> int:
-    """Return the offset of the header of a file, by its entry in the directory."""
+def _name_and_header(content: bytes, start: int) -> tuple[int, int]:
+    """Return the length of the name of a file, and the offset of its header, by its entry in the directory."""
     packed_size, size, name_bytes, offset = _PLACE.unpack_from(content, start)
     if offset != _IN_EXTRA:
-        return int(offset)
+        return name_bytes, offset
     extra = start + _ENTRY.size + name_bytes
     while True:
         kind, length = _EXTRA.unpack_from(content, extra)
         extra += _EXTRA.size
         if kind == _ZIP64:
             before = 8 * ((size == _IN_EXTRA) + (packed_size == _IN_EXTRA))
-            return int.from_bytes(content[extra + before :][:8], "little")
+            return name_bytes, int.from_bytes(content[extra + before : extra + before + 8], "little")
         extra += length
 
 
@@ -123,8 +125,7 @@ def _files_of_piece(stored: IO[bytes], first: Bound, end: Bound | None) -> Itera
 
 def _archived(archive: zipfile.ZipFile, info: zipfile.ZipInfo, stored: IO[bytes]) -> Iterator[ArchivedFile]:
     """Yield a file of an archive, unless it is a folder."""
-    if info.flag_bits & _ENCRYPTED:
-        raise ValueError(f"{info.filename} is encrypted: unpack it into a folder")
+    _require_no_password(info)
     if info.is_dir():
         return
     if info.compress_type == zipfile.ZIP_STORED:
@@ -132,6 +133,11 @@ def _archived(archive: zipfile.ZipFile, info: zipfile.ZipInfo, stored: IO[bytes]
         yield ArchivedFile(info.filename, info.file_size, offset, partial(_read, info, stored, offset))
     else:
         yield ArchivedFile(info.filename, info.file_size, None, partial(_unpack, archive, info))
+
+
+def _require_no_password(info: zipfile.ZipInfo) -> None:
+    if info.flag_bits & _ENCRYPTED:
+        raise ValueError(f"{info.filename} is encrypted: unpack it into a folder")
 
 
 def _read(info: zipfile.ZipInfo, stored: IO[bytes], offset: int, size: int) -> bytes:
