@@ -1,11 +1,15 @@
 """What orchestration costs: the import of the DAGs, and what a run takes beside the work itself.
 
     make bench-orchestration
-    python -m benchmarks.orchestration [--rounds N] [--imports] [--json FILE]
+    python -m benchmarks.orchestration [--rounds N] [--imports] [--dates N [--beside CHECKOUT]] [--json FILE]
 
 Each round starts the embedded Airflow in a new home, as `make run` does, lets the whole chain `image_training` run on
 40 small images, once as the first run of that Airflow and once more, and stops it. In turn with it, `python -m pipeline
 run` does the same work in a process of its own. Every run has a new workspace.
+
+With `--dates`, each round starts the embedded Airflow in a new home and backfills `image_dataset` for N dates with 20
+small images each, without `retrain`. `--beside` does the same in turn with the code of another checkout, such as the
+one before a change.
 """
 
 import argparse
@@ -15,17 +19,17 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, redirect_stdout
 from dataclasses import asdict, astuple, dataclass, field
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.harness.machine import HOME, logs, machine_line, new_folder, say
-from benchmarks.harness.rounds import ENVIRONMENT, ROOT
+from benchmarks.harness.machine import HOME, OtherLoad, logs, machine_line, new_folder, say
+from benchmarks.harness.rounds import ENVIRONMENT, ROOT, turned
 from pipeline.config.allowed import open_unless_set
 from pipeline.sources.samples import draw_samples
 from scripts.airflow.client import Client, new_run_id
@@ -40,6 +44,9 @@ from scripts.airflow.signals import Signals
 
 DAG = "image_training"
 IMAGES = 40
+IMAGES_OF_DATE = 20
+FIRST_DATE = date(2025, 1, 1)
+OURS = "this checkout"
 IMPORT_ROUNDS = 5
 WANTED_IMPORT_S = 0.1
 WANTED_OUTSIDE_S = 25.0
@@ -80,7 +87,11 @@ def main() -> None:
     options = parse(sys.argv[1:])
     open_unless_set()
     try:
-        results = {"imports": import_results()} | ({} if options.imports else {"chain": chain_results(options.rounds)})
+        if options.dates:
+            results: dict[str, Any] = {"dates": dates_results(options)}
+        else:
+            results = {"imports": import_results()}
+            results |= {} if options.imports else {"chain": chain_results(options.rounds)}
     finally:
         shutil.rmtree(HOME / "work", ignore_errors=True)
     if options.json:
@@ -92,6 +103,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.orchestration", description="What orchestration costs.")
     parser.add_argument("--rounds", type=int, default=3, help="of the whole chain, of a minute and a half each")
     parser.add_argument("--imports", action="store_true", help="measure nothing but the import of the DAGs")
+    parser.add_argument("--dates", type=int, help="measure nothing but a backfill of so many dates")
+    parser.add_argument("--beside", type=Path, help="folder of another checkout that backfills in turn with this one")
     parser.add_argument("--json", type=Path, help="file for every figure")
     return parser.parse_args(arguments)
 
@@ -213,6 +226,61 @@ def code_began(log: Sequence[Any], otherwise: datetime) -> datetime:
     ends = (entry for entry in log if isinstance(entry, dict) and entry["event"] == "::endgroup::")
     found = next((entry["timestamp"] for entry in ends if entry.get("timestamp")), None)
     return moment(found) if found else otherwise
+
+
+def dates_results(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
+    """Backfill the dates with the code of each checkout in turn, and print what a date took."""
+    checkouts = {OURS: ROOT} | ({options.beside.name: options.beside.resolve()} if options.beside else {})
+    source, days = new_folder("source"), [FIRST_DATE + timedelta(days=number) for number in range(options.dates)]
+    source.mkdir()
+    for number, day in enumerate(days):
+        draw_samples(source / day.isoformat(), IMAGES_OF_DATE, seed=number)
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in checkouts}
+    with OtherLoad() as load:
+        for number in range(options.rounds):
+            for name in turned(list(checkouts), number):
+                found[name].append(backfilled(checkouts[name], source, days))
+                say(f"round {number + 1} of {options.rounds}: {name} {found[name][-1]}")
+    print("\n".join([machine_line("apache-airflow"), load.sentence(), "", *dates_table(found)]), flush=True)
+    return found
+
+
+def backfilled(checkout: Path, source: Path, days: Sequence[date]) -> dict[str, Any]:
+    """Return what `benchmarks.harness.backfill` says of a backfill with the code of a checkout."""
+    folder = new_folder("backfill")
+    script = str(ROOT / "benchmarks" / "harness" / "backfill.py")
+    arguments = [f"{source}/{{date}}", str(folder), days[0].isoformat(), days[-1].isoformat()]
+    with open(logs() / "backfill.log", "ab") as log:
+        done = subprocess.run(
+            [sys.executable, "-P", script, *arguments],
+            cwd=checkout,
+            env=ENVIRONMENT | {"PYTHONPATH": str(checkout)},
+            stdout=subprocess.PIPE,
+            stderr=log,
+            check=True,
+        )
+    shutil.rmtree(folder)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def dates_table(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Return what a date took with each checkout, by the medians, and in relation to the last checkout."""
+    lines = [
+        f"| for each date of {IMAGES_OF_DATE} images | s | to the last row | CPU s | to the last row | tasks "
+        "| processes | rows in the database |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    last = list(found.values())[-1]
+    for name, rounds in found.items():
+        cells = []
+        for figure in ("s", "cpu_s"):
+            shares = [each[figure] / other[figure] for each, other in zip(rounds, last, strict=True)]
+            cells += [f"{median(each[figure] / each['dates'] for each in rounds):.2f}", f"{median(shares):.2f}"]
+        cells += [f"{median(each[figure] / each['dates'] for each in rounds):.1f}" for figure in ("tasks", "processes")]
+        cells.append(f"{median(sum(each['rows'].values()) / each['dates'] for each in rounds):.0f}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
 
 
 def moment(text: str) -> datetime:

@@ -24,7 +24,8 @@ def image_dataset() -> None:
 
     - `extract` fills `{date}` (`{year}`, `{month}`, `{day}`, `{hour}`, `{minute}`) in *Source* from the data date of
       the run, and lists the images. If there are many, `extract_range` lists them in several tasks.
-    - `shard` and `upload` write, verify and commit it, as in `image_training`.
+    - `shard` and `upload` write, verify and commit it, as in `image_training`. A small dataset (up to 1,000 images and
+      128 MiB) is written by `extract`, and the tasks up to `commit` are skipped.
     - The event of the asset `dataset` has the version, the counts and the checksum of the labels. It starts
       `retrain`.
 

@@ -23,6 +23,8 @@ def image_training() -> None:
     """Raw images → TFRecord shards → a trained model and its report.
 
     - `extract` checks the form and lists the images. If there are many, `extract_range` lists them in several tasks.
+      If there are few (up to 1,000 images and 128 MiB), `extract` also writes them, and the tasks up to `commit` are
+      skipped.
     - `shard` plans, then writes ranges of shards in parallel. Complete shards are skipped.
     - `upload` asks a person if the data gate is set to `ask`, copies the shards to the published folder, verifies every
       byte, and commits `dataset.json` last.

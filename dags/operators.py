@@ -8,10 +8,11 @@ from airflow.sdk import BaseOperator
 
 from dags.links import CometLink, TrainingLink
 from dags.notify import notifiers
+from dags.small import plan_of_run
 from dags.xcom_keys import DATASET_PLACE, TRAINING_PLACE
 from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import GateError
-from pipeline.storage import place_of
+from pipeline.storage import Place, place_of
 
 _APPROVE = "Approve"
 _ASKED = "asked"
@@ -45,20 +46,18 @@ class ApproveOperator(HITLOperator):
     run would then count as a success.
 
     Args:
-        plan_file: File of the plan, whose shards are written.
         settings: The settings, as `extract` returned them.
     """
 
-    template_fields = (*HITLOperator.template_fields, "plan_file", "settings")
+    template_fields = (*HITLOperator.template_fields, "settings")
 
-    def __init__(self, *, plan_file: str, settings: dict[str, Any], **kwargs: Any) -> None:
+    def __init__(self, *, settings: dict[str, Any], **kwargs: Any) -> None:
         super().__init__(subject="Publish this dataset?", options=[_APPROVE, "Reject"], notifiers=notifiers(), **kwargs)
-        self.plan_file = plan_file
         self.settings = settings
 
     def execute(self, context: Any) -> None:
         """Write the question and leave the worker until it is answered."""
-        questions = self._questions()
+        questions = self._questions(place_of(plan_of_run(context["ti"])))
         if not questions:
             return
         name = " ".join(filter(None, (self._settings.dataset_name, self._settings.data_date)))
@@ -83,8 +82,9 @@ class ApproveOperator(HITLOperator):
         answer = super().execute_complete(context, event)
         if answer["chosen_options"] != [_APPROVE]:
             raise GateError(f"a person answered {answer['chosen_options'][0]!r}: {stopped}")
-        approve(place_of(self.plan_file), asked)
-        if questions := self._questions():
+        plan_file = place_of(plan_of_run(context["ti"]))
+        approve(plan_file, asked)
+        if questions := self._questions(plan_file):
             # This task cannot ask them: Airflow 3.3.2 would show the text of its first question again.
             raise new_question_error(questions, asked)
 
@@ -92,10 +92,10 @@ class ApproveOperator(HITLOperator):
     def _settings(self) -> Settings:
         return settings_from(self.settings)
 
-    def _questions(self) -> list[str]:
+    def _questions(self, plan_file: Place) -> list[str]:
         from pipeline.sharding.approval import questions_about
 
-        return questions_about(place_of(self.plan_file), self._settings)
+        return questions_about(plan_file, self._settings)
 
 
 class TrainOperator(BaseOperator):

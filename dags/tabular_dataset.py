@@ -24,7 +24,8 @@ def tabular_dataset() -> None:
 
     - `extract` fills `{date}` (`{year}`, `{month}`, `{day}`, `{hour}`, `{minute}`) in *Source* from the data date of
       the run, and reads the table twice: to find the type of each column, and to encode the rows.
-    - `shard` and `upload` write, verify and commit it, as in `tabular_training`.
+    - `shard` and `upload` write, verify and commit it, as in `tabular_training`. A small dataset (up to 50,000 rows and
+      128 MiB) is written by `extract`, and the tasks up to `commit` are skipped.
     - The event of the asset `dataset` has the version and the counts. It starts `retrain`.
 
     The dates may have different columns. `on_columns` decides what happens if a date lacks a column of the date before

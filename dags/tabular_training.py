@@ -22,7 +22,8 @@ FIRST = (
 def tabular_training() -> None:
     """A table (CSV, JSON lines, Parquet, Arrow or TFRecord) → TFRecord shards → a trained model and its report.
 
-    - `extract` reads the table twice: to find the type of each column, and to encode the rows.
+    - `extract` reads the table twice: to find the type of each column, and to encode the rows. Up to 50,000 rows and
+      128 MiB, it also writes the shards, and the tasks up to `commit` are skipped.
     - `shard` plans, then writes ranges of shards in parallel. Complete shards are skipped.
     - `upload`, `train`, `promote` and `report` are those of `image_training`.
 

@@ -10,7 +10,8 @@ from airflow.sdk import get_current_context, task
 
 from dags.gpu_pool import GPU_POOL, pool_command
 from dags.notify import notify_of_question
-from dags.xcom_keys import DATASET_PLACE
+from dags.small import plan_of_run, skip_to_commit
+from dags.xcom_keys import DATASET_PLACE, PLAN
 from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import SettingsError
 from pipeline.storage import place_of
@@ -22,22 +23,26 @@ _log = logging.getLogger(__name__)
 def extract(for_training: bool, example_kind: str = "images") -> list[str]:
     """Check the form, fix the data date, and list the images with label, size and checksum, or the rows of a table.
 
-    A large source is only divided into ranges, which the tasks `extract_range` list.
+    A large source is only divided into ranges, which the tasks `extract_range` list. A small dataset (up to 1,000
+    images or 50,000 rows, and 128 MiB) is also written and copied here, and the tasks up to `commit` are skipped,
+    unless a person must be asked or `shards_per_task` is set.
 
     *Cost*: new images on a disk, and new zip, tar, Parquet and TFRecord files are read once. A bucket is only listed. A
-    list of images is read once. A table is read once for its schema.
+    list of images is read once. A table is read once for its schema. A small dataset takes seconds more.
 
-    *A failure*: a setting or the source is wrong. The message names it. The task is not retried: trigger the DAG again
-    with another value.
+    *A failure*: a setting or the source is wrong, or a small dataset exceeds a threshold of the data gate. The message
+    names it. The task is not retried: trigger the DAG again with another value.
     """
-    from pipeline.runs.requirements import require_before_listing, require_trainable
     from pipeline.stages.extract import divide, list_all
+    from pipeline.stages.small import build_small
 
     context = get_current_context()
     run = context["dag_run"]
     # A manual run without a date, and a run that an asset triggered, have no logical date.
     settings = or_sample_images(settings_of_run(example_kind)).dated(run.logical_date or run.run_after)
     if for_training:
+        from pipeline.runs.requirements import require_before_listing  # Imports SciPy, which takes 0.2 s.
+
         require_before_listing(settings)
         _warn_of_slots(settings)
     ranges = divide(settings)
@@ -45,9 +50,13 @@ def extract(for_training: bool, example_kind: str = "images") -> list[str]:
     context["ti"].xcom_push(key="settings", value=settings.model_dump())
     snapshot = None if ranges else list_all(settings)
     if for_training and snapshot:
+        from pipeline.runs.requirements import require_trainable
+
         require_trainable(settings, snapshot)
     # Airflow would refuse to start the next task without this XCom.
     context["ti"].xcom_push(key="snapshot", value=str(snapshot or ""))
+    if snapshot and (plan_file := build_small(settings, snapshot)):
+        skip_to_commit(str(plan_file))
     return ranges
 
 
@@ -72,6 +81,8 @@ def extract_range(range_file: str) -> None:
 def plan(settings: dict[str, Any], snapshot: str, ranges: list[str], for_training: bool) -> list[str]:
     """Decide the split and shard of each example, and write a plan file for each task that writes shards.
 
+    For a small dataset, this task is skipped, and `extract` does its work and that of `write` and `copy`.
+
     *Cost*: seconds for a million examples, and at most 1 GB of memory. For a complete dataset, no task follows.
 
     *A failure* comes from the data gate (validation examples that are also in training, classes out of balance): repair
@@ -79,20 +90,21 @@ def plan(settings: dict[str, Any], snapshot: str, ranges: list[str], for_trainin
     """
     from pipeline.gate.decide import ask_later
     from pipeline.plan.plan import load_plan
-    from pipeline.runs.requirements import require_trainable
     from pipeline.stages.extract import join
     from pipeline.stages.shard import plan_shards
 
     if ranges:
         snapshot = str(join(settings_from(settings), ranges))
         if for_training:
+            from pipeline.runs.requirements import require_trainable  # As in `extract`.
+
             require_trainable(settings_from(settings), place_of(snapshot))
     is_mapped = settings["engine"] == "local"
     # Another engine balances its own tasks, so these may be small.
     of_plan = settings if is_mapped else {**settings, "shards_per_task": 1}
     path = plan_shards(settings_from(of_plan), place_of(snapshot), ask_later)
     # In an XCom of its own, because Airflow maps over the returned value.
-    get_current_context()["ti"].xcom_push(key="plan", value=str(path))
+    get_current_context()["ti"].xcom_push(key=PLAN, value=str(path))
     # Ranges and not shards: Airflow maps at most 1,024 tasks, and ImageNet has 1,152 shards.
     ranges = load_plan(path).ranges
     # Another engine gets the whole plan, from one task.
@@ -151,8 +163,12 @@ def copy(plan_file: str, settings: dict[str, Any]) -> None:
 
 
 # If there is nothing to write, the mapped tasks are skipped, and the dataset is complete. That is no failure.
-@task(trigger_rule="none_failed", execution_timeout=timedelta(hours=2))
-def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
+@task(
+    trigger_rule="none_failed",
+    execution_timeout=timedelta(hours=2),
+    multiple_outputs=False,  # Otherwise, Airflow also stores each value of the result, with a request for each.
+)
+def commit(settings: dict[str, Any]) -> dict[str, Any]:
     """Write `dataset.json`. From then on the dataset exists, and the event of the asset has its version.
 
     *Cost*: seconds.
@@ -165,9 +181,10 @@ def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
     from pipeline.sharding.approval import answers
     from pipeline.stages.upload import commit_planned, summary
 
-    dataset = commit_planned(place_of(plan_file), settings_from(settings), answers(place_of(plan_file)))
-    published = summary(load_plan(place_of(plan_file)), dataset)
     context = get_current_context()
+    plan_file = place_of(plan_of_run(context["ti"]))
+    dataset = commit_planned(plan_file, settings_from(settings), answers(plan_file))
+    published = summary(load_plan(plan_file), dataset)
     context["ti"].xcom_push(key=DATASET_PLACE, value=published["dataset"])
     for asset in context["task"].outlets:
         context["outlet_events"][asset].extra = {

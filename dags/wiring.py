@@ -11,6 +11,7 @@ from dags.gpu_pool import GPU_POOL
 from dags.links import CardLink, ReportLink
 from dags.operators import APPROVE_DOC, TRAIN_DOC, ApproveOperator, TrainOperator
 from dags.tasks import commit, copy, extract, extract_range, plan, promote, report, servers, write
+from dags.xcom_keys import DATASET_PLACE
 
 
 def add_tasks(for_training: bool, example_kind: str = "images") -> None:
@@ -33,14 +34,13 @@ def add_tasks(for_training: bool, example_kind: str = "images") -> None:
     def upload(planned, written, settings):  # type: ignore[no-untyped-def]
         approved = ApproveOperator(
             task_id="approve",
-            plan_file=planned["plan"],
             settings=settings,
             # If all shards are complete, the mapped task is skipped, and this one must run nevertheless.
             trigger_rule="none_failed",
             doc_md=APPROVE_DOC,
         )
         copied = copy.partial(settings=settings).expand(plan_file=planned)
-        committed = commit.override(outlets=[] if for_training else [DATASETS])(planned["plan"], settings)
+        committed = commit.override(outlets=[] if for_training else [DATASETS])(settings)
         committed.operator.operator_extra_links = (CardLink(),)
         written >> approved >> copied >> committed
         return committed
@@ -48,7 +48,7 @@ def add_tasks(for_training: bool, example_kind: str = "images") -> None:
     planned, written = shard(settings, extracted["snapshot"], extracted)
     published = upload(planned, written, settings)
     if for_training:
-        train_and_report(settings, published["dataset"])
+        train_and_report(settings, published[DATASET_PLACE])
 
 
 def train_and_report(settings: Any, dataset: Any, training: str = "{{ run_id }}") -> None:

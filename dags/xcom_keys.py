@@ -1,5 +1,7 @@
 """The XCom keys that the DAGs and the plugin share."""
 
+PLAN = "plan"
+"""The file of the plan of a dataset."""
 TRAINING_PLACE = "training_place"
 """The folder of a training, from its start on."""
 DATASET_PLACE = "dataset_place"

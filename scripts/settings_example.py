@@ -18,6 +18,7 @@ FROM_ENVIRONMENT = {"workspace": "workspace", "local_folder": "~/.cache/tenfold"
 
 WITHOUT_DEFAULT: Mapping[str, float] = {
     "num_shards": 20,
+    "shards_per_task": 5,
     "label_offset": 1,
     "max_rejected_fraction": 0.1,
     "epochs": 10,

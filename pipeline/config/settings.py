@@ -422,12 +422,13 @@ class _SettingsBeforeGate(BaseModel):
         description="Number of training shards. Empty: ten for each training server.",
     )
 
-    shards_per_task: Annotated[int, Decides.NOTHING, UsedBy.BUILD, SHARDS] = Field(
-        5,
+    shards_per_task: Annotated[int | None, Decides.NOTHING, UsedBy.BUILD, SHARDS] = Field(
+        None,
         title="Shards per task",
         ge=1,
         le=10_000,
-        description="Number of shards that one mapped Airflow task writes.",
+        description="Number of shards that one mapped Airflow task writes. Empty: 5, and the task that lists a small "
+        "dataset (up to 1,000 images or 50,000 rows, and 128 MiB) also writes it.",
     )
 
     engine: Annotated[Literal["local", "spark", "beam"], Decides.NOTHING, UsedBy.BUILD, SHARDS] = Field(

@@ -107,6 +107,8 @@ class ExampleKind(ABC):
     """Whether an example is a picture, which cards and reports can show."""
     has_files: ClassVar[bool]
     """Whether the rows of a plan name files of the source. Others carry their content."""
+    few_examples: ClassVar[int]
+    """One core checks and writes this many usual examples in one to two seconds, without `prepare`."""
 
     @property
     def nouns(self) -> str:

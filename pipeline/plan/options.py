@@ -14,6 +14,9 @@ from pipeline.plan.example_kind import kind_named
 from pipeline.plan.sort import SplitRule, line_order
 from pipeline.snapshot.part import Arrange
 
+SHARDS_PER_TASK = 5
+"""Number of shards that one task writes, unless `shards_per_task` says otherwise."""
+
 
 @dataclass(frozen=True)
 class RecordOptions:
@@ -80,7 +83,7 @@ def plan_options(settings: Settings) -> PlanOptions:
         split=split_rule(settings),
         train_shards=settings.train_shards,
         servers=settings.num_training_servers,
-        shards_per_task=settings.shards_per_task,
+        shards_per_task=settings.shards_per_task or SHARDS_PER_TASK,
         rules=Rules(
             check=settings.check,
             max_pixels=int(settings.max_megapixels * 1e6),

@@ -45,12 +45,12 @@ def write_planned(plan_path: Place, settings: Settings, engine: Engine | None = 
         return
     examples = sum(load_range(place_of(path)).examples for path in ranges)
     is_here = settings.engine == "local"
-    engine = _in_this_process if is_here and examples <= FEW_EXAMPLES else engine or engine_named(settings.engine)
+    engine = in_this_process if is_here and examples <= FEW_EXAMPLES else engine or engine_named(settings.engine)
     with progress("shard", examples, kind_named(settings.example_kind).nouns) as advance:
         engine(Task(write_plan_file, allowlists()), ranges, advance)
 
 
-def _in_this_process(task: Task, places: Sequence[str], advance: Advance) -> None:
+def in_this_process(task: Task, places: Sequence[str], advance: Advance) -> None:
     """Call the task for each place: see `Engine`."""
     for place in places:
         advance(task.function(place))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TextIO
 DONE = ("success", "skipped")
 FAILED = ("failed", "upstream_failed")
 NOT_BEGUN = (None, "scheduled", "queued", "upstream_failed", "removed", "skipped")
-"""States of a task before it begins. A skipped one does not begin, because the dataset was complete already."""
+"""States of a task before it begins. A skipped one does not begin: the dataset was complete already, or is small."""
 WORDS = {
     "running": "running",
     "up_for_retry": "failed, Airflow will retry it",

@@ -1,7 +1,6 @@
 """The approval task when it resumes with the answer of a person."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -10,26 +9,17 @@ from pipeline.config.settings import Settings
 from pipeline.errors import GateError
 from pipeline.sharding.approval import answers, questions_about
 from pipeline.storage import Place
+from tests.dags.planned_run import PlannedRun
 from tests.sharding.test_approval import publish_another, settings, write
 
 __all__ = ["settings"]
 pytestmark = pytest.mark.filterwarnings("default")  # Airflow itself causes many warnings
 
 
-class Task:
-    """A fake task instance of a resumed task. XComs need a server of Airflow, which a long test has."""
-
-    def __init__(self, sentences: list[str]) -> None:
-        self._sentences = sentences
-
-    def xcom_pull(self, **_: Any) -> list[str]:
-        return self._sentences
-
-
 def resume(plan: Place, settings: Settings, sentences: list[str], answer: str) -> None:
-    operator = ApproveOperator(task_id="approve", plan_file=str(plan), settings=settings.model_dump())
+    operator = ApproveOperator(task_id="approve", settings=settings.model_dump())
     event = {"chosen_options": [answer], "params_input": {}, "responded_at": SimpleNamespace(isoformat=str)}
-    operator.execute_complete({"ti": Task(sentences)}, {**event, "responded_by_user": None})
+    operator.execute_complete({"ti": PlannedRun(plan, sentences)}, {**event, "responded_by_user": None})
 
 
 def test_an_approval_covers_only_the_question_that_was_read(settings: Settings):

@@ -22,6 +22,7 @@ from pipeline.runs.launch import TrainingProcess, prepare_run
 from pipeline.sharding.write import write_plan_file, write_range
 from pipeline.stages.extract import divide, list_range_file
 from pipeline.stages.shard import write_planned
+from tests.dags.planned_run import PlannedRun
 from tests.foreign_plans import EDITS, OUTSIDE, Edit, copy_images, edit_json, move_behind_link
 from tests.published import build_in_stages, no_progress, planned, write_and_copy
 from tests.snapshots import take_snapshot
@@ -114,15 +115,17 @@ def _copy_for_engine(settings: Settings, plan: Path, plan_file: Path) -> None:
 
 
 def _commit(settings: Settings, plan: Path, plan_file: Path) -> None:
-    tasks.commit.function(str(plan), settings.model_dump())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tasks, "get_current_context", lambda: {"ti": PlannedRun(plan)})
+        tasks.commit.function(settings.model_dump())
 
 
 def _approve(settings: Settings, plan: Path, plan_file: Path) -> None:
     values = {**settings.model_dump(), "on_drift": "ask"}
-    operator = ApproveOperator(task_id="approve", plan_file=str(plan), settings=values)
+    operator = ApproveOperator(task_id="approve", settings=values)
     event = {"chosen_options": ["Approve"], "params_input": {}, "responded_at": SimpleNamespace(isoformat=str)}
-    instance = SimpleNamespace(xcom_pull=lambda **_: ["a question"])
-    operator.execute_complete({"ti": instance}, {**event, "responded_by_user": None})
+    run = PlannedRun(plan, ["a question"])
+    operator.execute_complete({"ti": run}, {**event, "responded_by_user": None})
 
 
 def _plan_names(name: str) -> Edit:
@@ -193,7 +196,7 @@ def test_a_commit_with_settings_of_another_hand_is_refused(settings: Settings, o
     plan, plan_files = planned(settings)
     write_and_copy(plan_files)
     with pytest.raises(SettingsError, match=r"workspace '.*' is outside what TENFOLD_ALLOWED_WORKSPACES allows"):
-        tasks.commit.function(str(plan), {**settings.model_dump(), "workspace": str(outside)})
+        _commit(settings.model_copy(update={"workspace": str(outside)}), plan, plan_files[0])
 
 
 def test_an_engine_gets_no_plan_file_that_is_an_option(settings: Settings, monkeypatch: pytest.MonkeyPatch):

@@ -161,16 +161,19 @@ def test_nothing_is_published_without_an_approval(
     until(lambda: notes.read_text().splitlines().count(f"notify {run_id}") == 2)  # about the question and the failure
 
 
-def test_any_task_can_be_cleared(airflow: Embedded, client: Client, make_images: MakeImages, tmp_path: Path):
+@pytest.mark.parametrize("shards_per_task", [4, None], ids=["a task for each range", "one task for a small dataset"])
+def test_any_task_can_be_cleared(
+    airflow: Embedded, client: Client, make_images: MakeImages, tmp_path: Path, shards_per_task: int | None
+):
     source = make_images({"cats": 12, "dogs": 12})
-    conf = {"source_uri": str(source), "workspace": str(tmp_path / "workspace"), "shards_per_task": 4}
+    conf = {"source_uri": str(source), "workspace": str(tmp_path / "workspace"), "shards_per_task": shards_per_task}
     run_id = client.trigger(conf)
     assert ended(client, run_id) == "success"
     folder = Path(conf["workspace"]) / "datasets"
     published = writes(folder.rglob("*"))
     assert len(published) > 13
 
-    for task_id in ("upload.commit", "upload.copy", "shard.write", "shard.plan", "extract"):
+    for task_id in ("upload.commit", "upload.copy", "upload.approve", "shard.write", "shard.plan", "extract"):
         _clear(airflow, run_id, task_id)
         assert ended(client, run_id) == "success", task_id
         assert writes(folder.rglob("*")) == published, task_id

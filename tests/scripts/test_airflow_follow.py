@@ -67,3 +67,8 @@ def test_a_server_that_keeps_failing_ends_the_watch(server: Server, monkeypatch:
     server.answers = [200, *[500] * 1000]
     with pytest.raises(httpx.HTTPStatusError):
         watch(server, monkeypatch)
+
+
+@pytest.mark.parametrize(("runs", "seconds"), [(0, 1.0), (1, 1.0), (100, 1.0), (365, 3.65), (1000, 10.0)])
+def test_many_runs_are_looked_at_less_often(runs: int, seconds: float) -> None:
+    assert following.pause_after(runs) == seconds

@@ -31,6 +31,7 @@ class ImageKind(ExampleKind):
     is_model_checked = True
     has_pictures = True
     has_files = True
+    few_examples = 1000
 
     @property
     def lister(self) -> ListerClass:

@@ -40,6 +40,7 @@ class RowKind(ExampleKind):
     is_model_checked = False  # It needs the preprocessing, which is not known before the rows are split.
     has_pictures = False
     has_files = False
+    few_examples = 50_000
 
     @property
     def lister(self) -> ListerClass:
