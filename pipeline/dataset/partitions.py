@@ -191,7 +191,7 @@ def withdraw_partition(folder: Place, name: str) -> Partition:
 
 def _require_partition(folder: Place, name: str) -> None:
     """Raise SettingsError if a folder has no partition of this name."""
-    known = [*dated_partitions(folder), *([LATEST] if _path(folder, LATEST).exists() else [])]
+    known = partition_names(folder)
     if name not in known:
         shown = first_of(known, _SHOWN) or "no partitions"
         raise SettingsError(f"{folder} has no partition {name!r}. It has {shown}: name one of them")
@@ -224,6 +224,11 @@ def load_partition(folder: Place, name: str) -> Partition | None:
     """Return a partition; None if nothing of it was published. Raises what `newest_partitions` does."""
     content = _content(_path(folder, name))
     return None if content is None else _parse(_path(folder, name), content)
+
+
+def partition_names(folder: Place) -> list[str]:
+    """Return all partitions of a dataset name, withdrawn ones too: dates, the newest first, then "latest"."""
+    return [*dated_partitions(folder), *([LATEST] if _path(folder, LATEST).exists() else [])]
 
 
 def dated_partitions(folder: Place) -> list[str]:
