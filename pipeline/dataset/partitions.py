@@ -183,7 +183,9 @@ def withdraw_partition(folder: Place, name: str) -> Partition:
     """
     _require_partition(folder, name)
     path = _path(folder, name)
-    content = path.read_bytes()
+    content = _content(path)
+    if content is None:
+        raise ConflictError(f"another process removed partition {name} of {folder} at the same moment")
     withdrawn = replace(_parse(path, content), listed_ns=time.time_ns(), withdrawn=True)
     _swap(path, content, withdrawn)
     return withdrawn
@@ -262,6 +264,8 @@ def _content(path: Place) -> bytes | None:
 
 def _swap(path: Place, before: bytes | None, after: Partition) -> None:
     content = {"format": PARTITION_FORMAT, **asdict(after)}
+    if not after.withdrawn:
+        del content["withdrawn"]  # The field is only there if it says something.
     storage.swap(path, before, json.dumps(content).encode() + b"\n")
 
 
@@ -279,10 +283,11 @@ def _parse(path: Place, content: bytes) -> Partition:
 
 
 def _stays(held: Partition, made: Partition) -> str:
+    stays = "stays withdrawn" if held.withdrawn else "stays"
     return (
-        f"partition {made.partition} stays at version {held.version}, because the source of that version was listed at "
-        f"{_at(held.listed_ns)}, and the source of version {made.version} not later, at {_at(made.listed_ns)}. To use "
-        f"version {made.version} anyway, run `python -m pipeline partition {made.partition} {made.version}` with the "
+        f"partition {made.partition} {stays} at version {held.version}, because the source of that version was listed "
+        f"at {_at(held.listed_ns)}, and the source of version {made.version} not later, at {_at(made.listed_ns)}. To "
+        f"use version {made.version} anyway, run `python -m pipeline partition {made.partition} {made.version}` with the "
         "settings of this run"
     )
 
