@@ -15,7 +15,8 @@ class Dates(CronDataIntervalTimetable):
 
     If summer time begins at a time of the schedule, clocks skip it, and its run is due later. For such a moment,
     Airflow 3.3.2 finds the moment itself when it looks for the one before it. A backfill that begins one interval
-    earlier, and a scheduler without catchup, would then leave out that interval.
+    earlier, and a scheduler without catchup, would then leave out that interval. Airflow 3.4 steps back by itself:
+    remove `_get_prev` when 3.3 is no longer supported.
     """
 
     @property

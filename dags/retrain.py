@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from dags.under_way import forms_under_way
 from dags.wiring import train_and_report
 from pipeline.config.allowed import require_allowed
 from pipeline.config.settings import Settings, settings_from
-from pipeline.errors import SettingsError
+from pipeline.errors import BadInput, SettingsError
 from pipeline.system.wording import first_of
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ def choose() -> PokeReturnValue:
     skipped, because their datasets are part of that training. No run waits for runs of other dataset names. After
     `TENFOLD_RETRAIN_WAIT_HOURS` (12), a run trains on the newest partitions that exist by then.
 
-    Airflow may lose the event of a dataset. So the next run also trains if a partition is newer than the last training.
-    `TENFOLD_RETRAIN_SCHEDULE` starts such a run at fixed times.
+    Airflow may lose the event of a dataset. So the next run also trains if the newest partitions changed since the last
+    training. `TENFOLD_RETRAIN_SCHEDULE` starts such a run at fixed times.
 
     *Cost*: none while it waits. *A failure*: no dataset of this name (the message names the folder), or leaks between
     dates above `max_leaked_fraction` (the message names some).
@@ -105,8 +105,9 @@ def _with_name(settings: Settings) -> Settings:
 def _with_scheduled_name(settings: Settings) -> Settings:
     """Return the settings of a scheduled run, with the dataset name that it looks at. Skips the run if there is none.
 
-    If several names are published, and the settings have none, that is a name that this DAG has trained on before. A
-    name with newer partitions comes first, then the name that a run looked at least recently.
+    If several names are published, and the settings have none, that is a name that this DAG has trained on before. Of
+    the names whose partitions changed since then, that is the one that a run looked at least recently. If none changed,
+    it is the least recent of all. A name whose files are damaged does not stop the others.
     """
     from pipeline.config.workspace import MAX_LISTED, published_names
     from pipeline.runs.choices import last_choice
@@ -119,17 +120,28 @@ def _with_scheduled_name(settings: Settings) -> Settings:
     all_named = [settings.model_copy(update={"dataset_name": name}) for name in names]
     if len(names) == 1:
         return all_named[0]
-    order = {
-        name: (_is_newest(named, choice), choice.at)
-        for name, named in zip(names, all_named, strict=True)
-        if (choice := last_choice(named.workspace, _training(named)))
-    }
-    if not order:
+    choices = [(choice, named) for named in all_named if (choice := last_choice(named.workspace, _training(named)))]
+    if not choices:
         raise SettingsError(
             f"{folder} has datasets of several names ({first_of(names, MAX_LISTED)}), and no new dataset has started a "
             "training yet, so a scheduled run cannot choose: set dataset_name in the file that TENFOLD_SETTINGS names"
         )
-    return settings.model_copy(update={"dataset_name": min(order, key=order.__getitem__)})
+    return _next_of(choices)
+
+
+def _next_of(choices: Iterable[tuple["Choice", Settings]]) -> Settings:
+    """Return the settings whose partitions changed since their last choice, or else those with the oldest choice."""
+    readable = []
+    in_order = sorted(choices, key=lambda each: each[0].at)
+    for choice, settings in in_order:
+        try:
+            # A waiting run comes here at each look, so no more partitions are read than necessary.
+            if _differs(settings, choice):
+                return settings
+            readable.append(settings)
+        except BadInput as error:
+            _log.warning("this run does not look at %s: %s", settings.dataset_name, error)
+    return (readable or [settings for _, settings in in_order])[0]
 
 
 def _is_scheduled() -> bool:
@@ -145,7 +157,7 @@ def _unserved(settings: Settings, names: Sequence[str]) -> list[str]:
     of_names = {name: settings.model_copy(update={"dataset_name": name}) for name in names}
     unserved = [name for name, own in of_names.items() if not _server_of(own) and not _is_chosen(own)]
     # Of several names whose events were lost, one is enough: a later run finds the others.
-    unserved = unserved or [name for name, own in of_names.items() if _has_newer(own)][:1]
+    unserved = unserved or [name for name, own in of_names.items() if _has_changed(own)][:1]
     if not unserved:
         raise AirflowSkipException(f"other runs already train on the new datasets of {', '.join(names)}")
     return unserved
@@ -170,7 +182,7 @@ def _skip_if_served(settings: Settings) -> None:
     Airflow may lose the event of a dataset that was published after that run looked. So a run with older events, which
     that run serves, goes on if there is such a dataset.
     """
-    if (run := _server_of(settings)) and not _has_newer(settings):
+    if (run := _server_of(settings)) and not _has_changed(settings):
         raise AirflowSkipException(f"the run {run} trains on this dataset too: it chose the newest partitions later")
 
 
@@ -192,19 +204,22 @@ def _server_of(settings: Settings) -> str:
     return choice.run if is_served else ""
 
 
-def _has_newer(settings: Settings) -> bool:
-    """Return whether the newest partitions of a dataset name are not those of the last choice."""
+def _has_changed(settings: Settings) -> bool:
+    """Return whether the newest partitions of a dataset name are others than those of the last choice.
+
+    They also change if a person withdraws or moves a partition, or chooses another window.
+    """
     from pipeline.runs.choices import last_choice
 
     choice = last_choice(settings.workspace, _training(settings))
-    return choice is None or not _is_newest(settings, choice)
+    return choice is None or _differs(settings, choice)
 
 
-def _is_newest(settings: Settings, choice: "Choice") -> bool:
+def _differs(settings: Settings, choice: "Choice") -> bool:
     from pipeline.config.workspace import allowed_name_folder
     from pipeline.dataset.partitions import newest_partitions
 
-    return newest_partitions(allowed_name_folder(settings), settings.window) == choice.partitions
+    return newest_partitions(allowed_name_folder(settings), settings.window) != choice.partitions
 
 
 def _is_chosen(settings: Settings) -> bool:
@@ -254,28 +269,45 @@ def _concern(maker: str, form: Mapping[str, Any] | None, settings: Settings) -> 
 
 
 def _newest(settings: Settings) -> dict[str, Any]:
-    """Return what `train` needs. Skips the run if the same partitions were trained with the same settings before."""
+    """Return what `train` needs.
+
+    Skips the run if the same partitions were trained with the same settings before, or if all are withdrawn.
+    """
     from pipeline.config.workspace import allowed_name_folder
-    from pipeline.dataset.partitions import newest_partitions
-    from pipeline.runs.choices import Choice, save_choice
+    from pipeline.dataset.partitions import newest_partitions, partition_names
     from pipeline.runs.launch import load_trained_result
     from pipeline.stages.upload import dataset_of_partitions
 
     # The time before the look: a dataset that is published during the look may be missed, so its event is not served.
     begin, training = time.time(), _training(settings)
-    partitions = newest_partitions(allowed_name_folder(settings), settings.window)
+    folder = allowed_name_folder(settings)
+    partitions = newest_partitions(folder, settings.window)
+    # The choice is saved before all checks: the run also serves its events if it has nothing new to train on. Airflow
+    # may hand them to another run, which must not train on them beside the events of another dataset name. And later
+    # scheduled runs turn to other dataset names, even if these partitions cannot be one dataset.
+    _save_choice(settings, begin, partitions)
+    if not partitions and partition_names(folder):
+        raise AirflowSkipException(f"all partitions of {settings.dataset_name!r} are withdrawn")
     dataset = dataset_of_partitions(settings, partitions)
-    event_times = [event.timestamp.timestamp() for event in _events(settings.dataset_name)]
-    # A person who triggers a run may choose other settings than the other runs have.
-    if event_times or _is_scheduled():
-        choice = Choice(get_current_context()["run_id"], begin, max(event_times, default=0.0), partitions)
-        save_choice(settings.workspace, training, choice)
-    # The choice is saved before this check: the run also serves its events if it has nothing new to train on. Airflow
-    # may hand them to another run, which must not train on them beside the events of another dataset name.
     if result := load_trained_result(settings, dataset, training):
         newest = f"the newest partitions of {settings.dataset_name!r} (window={settings.window})"
         raise AirflowSkipException(f"{result['run']} was already trained on {newest} with the same settings")
     return {"settings": settings.model_dump(), "dataset": str(dataset), "training": training}
+
+
+def _save_choice(settings: Settings, begin: float, partitions: Mapping[str, str]) -> None:
+    """Store that this run looked at `begin`, unless a person started it, maybe with other settings than other runs."""
+    from pipeline.runs.choices import Choice, last_choice, save_choice
+
+    event_times = [event.timestamp.timestamp() for event in _events(settings.dataset_name)]
+    if not event_times and not _is_scheduled():
+        return
+    training = _training(settings)
+    if before := last_choice(settings.workspace, training):
+        # A scheduled run has no events of its own, and still serves those that the run before it served.
+        event_times.append(before.newest_event)
+    choice = Choice(get_current_context()["run_id"], begin, max(event_times, default=0.0), partitions)
+    save_choice(settings.workspace, training, choice)
 
 
 @dag(
@@ -296,7 +328,7 @@ def retrain() -> None:
       later run waits for the answer.
 
     **Cost**: one training for a whole backfill. **Backfill**: that of the DAG that makes the datasets is enough; this
-    DAG follows their asset. It can also be triggered by hand.
+    DAG follows their asset. Airflow refuses a backfill of this DAG. It can also be triggered by hand.
 
     **By schedule**: `TENFOLD_RETRAIN_SCHEDULE` (a cron expression or `@daily`) also starts it at fixed times. Such a
     run finds datasets whose event Airflow lost. If nothing is new, it is skipped, unless the last training failed.

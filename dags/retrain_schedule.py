@@ -12,6 +12,9 @@ from dags.schedule import schedule_from
 
 VARIABLE = "TENFOLD_RETRAIN_SCHEDULE"
 """Environment variable of a cron expression or preset. If it is not set, only new datasets start a run."""
+RUN_TYPES = {"allowed_run_types": ["manual", "scheduled", "asset_triggered", "operator_triggered"]}
+"""All types except backfills, which Airflow accepts if there is a schedule. Airflow would start several of their runs
+at once, whatever `max_active_runs` is, and all of them would train on the same newest partitions in the same folder."""
 
 
 def retrain_schedule() -> dict[str, Any]:
@@ -22,10 +25,10 @@ def retrain_schedule() -> dict[str, Any]:
     """
     batches = _batches()
     if not os.environ.get(VARIABLE):
-        return {"schedule": AssetTriggeredTimetable(DATASETS, **batches), "catchup": False}
+        return {"schedule": AssetTriggeredTimetable(DATASETS, **batches), "catchup": False, **RUN_TYPES}
     times = schedule_from(VARIABLE)
     both = AssetOrTimeSchedule(timetable=times["schedule"], assets=DATASETS, **batches)
-    return {"schedule": both, "start_date": times["start_date"], "catchup": False}
+    return {"schedule": both, "start_date": times["start_date"], "catchup": False, **RUN_TYPES}
 
 
 def _batches() -> dict[str, bool]:

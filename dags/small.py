@@ -16,7 +16,11 @@ BETWEEN = ("extract_range", MAKES_PLAN, "shard.write", "upload.approve", "upload
 
 
 def skip_to_commit(plan_file: str) -> None:
-    """Leave the plan of a small dataset for the commit, and skip the tasks in between. Only `extract` calls this."""
+    """Leave the plan of a small dataset for the commit, and skip the tasks in between. Only `extract` calls this.
+
+    If the worker dies between this request and the end of `extract`, the tasks stay skipped for its next attempt. If
+    that attempt finds the dataset no longer small, or has a question, `plan_of_run` says to clear `extract`.
+    """
     from airflow.sdk import get_current_context
     from airflow.sdk.execution_time.comms import SkipDownstreamTasks
     from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS

@@ -109,6 +109,8 @@ TESTED_BY = {
     "benchmarks/": ("monitor",),
     "docs/": ("tutorials",),
     "docs/figures/": (),
+    "tests/airflow34.in": ("airflow34",),
+    "tests/requirements-airflow34.txt": ("airflow34",),
     "docs/how-to/read-shards.md": ("data", "tutorials"),
     ".gitignore": (),
     "CHANGELOG.md": (),
@@ -231,7 +233,8 @@ def commands_of(name: str) -> list[list[str]]:
     beside = ["--dist", "loadfile", "--no-loadscope-reorder", "-n", "4"]
     if repeated := REPEATED.get(name):
         without = [f"--ignore={path}" for path in repeated.without]
-        return [[str(ROOT / repeated.python), "-m", "pytest", *repeated.tests, *without, *beside]]
+        pytest = [str(ROOT / repeated.python), "-m", "pytest", *repeated.tests, *without]
+        return [[*pytest, *beside, "-m", "not alone"], [*pytest, "-m", "alone"]]
     files = [path for path in long_test_files() if group_of(path) == name]
     # Without a file, pytest would run the tests of all groups.
     assert files, f"the group {name!r} has no file with a long test"

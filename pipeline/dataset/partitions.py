@@ -190,7 +190,9 @@ def withdraw_partition(folder: Place, name: str) -> Partition:
     """
     _require_partition(folder, name)
     path = _path(folder, name)
-    content = path.read_bytes()
+    content = _content(path)
+    if content is None:
+        raise ConflictError(f"another process removed partition {name} of {folder} at the same moment")
     withdrawn = replace(_parse(path, content), listed_ns=time.time_ns(), withdrawn=True)
     _swap(path, content, withdrawn)
     return withdrawn
@@ -198,7 +200,7 @@ def withdraw_partition(folder: Place, name: str) -> Partition:
 
 def _require_partition(folder: Place, name: str) -> None:
     """Raise SettingsError if a folder has no partition of this name."""
-    known = [*dated_partitions(folder), *([LATEST] if _path(folder, LATEST).exists() else [])]
+    known = partition_names(folder)
     if name not in known:
         shown = first_of(known, _SHOWN) or "no partitions"
         raise SettingsError(f"{folder} has no partition {name!r}. It has {shown}: name one of them")
@@ -239,6 +241,11 @@ def load_partition(folder: Place, name: str) -> Partition | None:
     return None if content is None else _parse(path, content)
 
 
+def partition_names(folder: Place) -> list[str]:
+    """Return all partitions of a dataset name, withdrawn ones too: dates, the newest first, then "latest"."""
+    return [*dated_partitions(folder), *([LATEST] if _path(folder, LATEST).exists() else [])]
+
+
 def dated_partitions(folder: Place) -> list[str]:
     """Return the partitions of a dataset name that are dates, the newest first."""
     partitions = folder / "partitions"
@@ -270,6 +277,8 @@ def _content(path: Place) -> bytes | None:
 
 def _swap(path: Place, before: bytes | None, after: Partition) -> None:
     content = {"format": PARTITION_FORMAT, **asdict(after)}
+    if not after.withdrawn:
+        del content["withdrawn"]  # The field is only there if it says something.
     storage.swap(path, before, json.dumps(content).encode() + b"\n")
 
 
@@ -287,18 +296,27 @@ def _parse(path: Place, content: bytes) -> Partition:
 
 
 def _stays(held: Partition, made: Partition) -> str:
-    return (
-        f"partition {made.partition} stays at version {held.version}, because the source of that version was listed at "
-        f"{_at(held.listed_ns)}, and the source of version {made.version} not later, at {_at(made.listed_ns)}. To use "
-        f"version {made.version} anyway, run `python -m pipeline partition {made.partition} {made.version}` with the "
-        "settings of this run"
+    held_since, listed = _at(held.listed_ns), _at(made.listed_ns)
+    why = (
+        f"stays withdrawn, because a person withdrew it at {held_since}, after this run listed its source at {listed}"
+        if held.withdrawn
+        else f"stays at version {held.version}, because the source of that version was listed at {held_since}, and the "
+        f"source of version {made.version} not later, at {listed}"
     )
+    return f"partition {made.partition} {why}. {_use_anyway(made)}"
 
 
 def _stays_withdrawn(held: Partition) -> str:
     return (
-        f"partition {held.partition} stays withdrawn, because this run found its withdrawn version {held.version}. To "
-        f"use it, run `python -m pipeline partition {held.partition} {held.version}` with the settings of this run"
+        f"partition {held.partition} stays withdrawn, because this run found its withdrawn version {held.version}. "
+        f"{_use_anyway(held)}"
+    )
+
+
+def _use_anyway(version: Partition) -> str:
+    return (
+        f"To use version {version.version} anyway, run `python -m pipeline partition {version.partition} "
+        f"{version.version}` with the settings of this run"
     )
 
 

@@ -15,6 +15,7 @@ import google_crc32c
 from pipeline import storage
 from pipeline.config.allowed import require_outputs
 from pipeline.errors import FileSystemError
+from pipeline.plan.range_plan import CLEAR_PLAN
 from pipeline.storage import Place, place_of
 
 ROWS_IN_MEMORY = 100_000
@@ -199,5 +200,5 @@ def _lost(place: Place, what: str) -> FileSystemError:
         )
     return FileSystemError(
         f"{place} {what}: remove all files {place.with_suffix('.*')}, and run `shard` again from its plan (in Airflow: "
-        "clear `shard.plan` and all tasks after it). If rows of the snapshot are lost, too, begin with `extract`"
+        f"{CLEAR_PLAN}). If rows of the snapshot are lost, too, begin with `extract`"
     )

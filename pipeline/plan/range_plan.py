@@ -25,7 +25,9 @@ versions."""
 
 PLAN_FORMAT = 5
 """The format of plan files and of the whole plan, `plan.json`."""
-PLAN_AGAIN = "run the `shard` stage again, from its plan (in Airflow: clear `shard.plan` and all tasks after it)"
+CLEAR_PLAN = "clear `shard.plan` and all tasks after it, or `extract` if that task failed"
+"""How to make a plan again in Airflow. For a small dataset, `extract` makes it."""
+PLAN_AGAIN = f"run the `shard` stage again, from its plan (in Airflow: {CLEAR_PLAN})"
 """What to do about a plan that cannot be used."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 """The name of a shard. It leads into no other folder."""

@@ -18,7 +18,7 @@ class Choice:
     at: float
     """Time at which the run looked for the newest partitions, in Unix seconds."""
     newest_event: float
-    """Time of the newest event that triggered the run, in Unix seconds, by the clock of Airflow's database."""
+    """Time of the newest event that runs have served, in Unix seconds, by the clock of Airflow's database."""
     partitions: Mapping[str, str]
     """The versions that the run chose, by partition."""
 

@@ -62,7 +62,7 @@ def new_question_error(sentences: Iterable[str], approved: Iterable[str]) -> Gat
     return GateError(
         f"nobody was asked about this: {'; '.join(sentences)}. "
         f"{f'A person approved: {before}. ' if before else ''}"
-        "The comparison changed after the task `upload.approve`, because another run committed a version of this "
+        "The comparison changed after the examples were compared, because another run committed a version of this "
         "dataset name: trigger this DAG again with the same settings. It keeps the shards and asks the new question"
     )
 

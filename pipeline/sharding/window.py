@@ -68,7 +68,10 @@ def dataset_of(folder: Place, partitions: Mapping[str, str], gate: Gate, write_c
     `folder` is that of the dataset name.
     """
     if not partitions:
-        raise DatasetError(f"no partition of {folder.name!r} is published in {folder}: build one first")
+        raise DatasetError(
+            f"no partition of {folder.name!r} is published in {folder}, or all are withdrawn: build one first, or "
+            "bring one back with `tenfold partition DATE VERSION`"
+        )
     # Each version counts once, in the order of the versions: windows with the same id must have the same bytes.
     named = sorted({version: partition for partition, version in partitions.items()}.items())
     versions = list(ordered_map(partial(_load, folder), named, PARALLEL_REQUESTS))

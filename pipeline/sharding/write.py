@@ -15,7 +15,7 @@ from pipeline.errors import SettingsError
 from pipeline.plan.example_kind import kind_of
 from pipeline.plan.examples import Examples, Sums
 from pipeline.plan.merge import merged_lines, read_pieces
-from pipeline.plan.range_plan import RangePlan, ShardSpec, load_range, open_range
+from pipeline.plan.range_plan import CLEAR_PLAN, RangePlan, ShardSpec, load_range, open_range
 from pipeline.plan.results import load_result, remove_torn, results_folder, save_result
 from pipeline.records.record_index import index_of
 from pipeline.records.tfrecord import Writer, writer_of
@@ -80,8 +80,8 @@ def _require_codecs(range_plan: RangePlan) -> None:
         raise SettingsError(
             f"this machine ({platform.node()}) might write other bytes than version {range_plan.version} promises, "
             f"because its codecs differ from those of the machine that made the plan ({'; '.join(different)}): install "
-            "the same packages on all machines, then make the plan again with `build` or `shard` (in Airflow: clear "
-            "`shard.plan` and all tasks after it)"
+            "the same packages on all machines, then make the plan again with `build` or `shard` (in Airflow: "
+            f"{CLEAR_PLAN})"
         )
 
 

@@ -12,21 +12,25 @@ from pipeline.storage import Place
 
 MAX_BYTES = 128 << 20
 """The examples of a small dataset have at most this many bytes. One core decodes them in one to two seconds."""
-_ALL_SHARDS = 10_000
-"""More shards than a small dataset has."""
+MAX_SHARDS = 100
+"""A small dataset has at most this many training shards, and as many servers, each of which needs shards."""
+_IN_ONE_RANGE = 10_000
+"""A range of the plan has up to this many shards, because one process writes all of them."""
 
 
 def build_small(settings: Settings, snapshot_path: Place) -> Place | None:
     """Plan, write and copy the shards of a small snapshot, and return the file of the plan.
 
-    Returns None if other tasks must do it: the snapshot is not small, another engine writes it, `shards_per_task` asks
-    for tasks, or the data gate asks a person. In the last case, the shards are written, and stay.
+    Returns None if other tasks must do it: the snapshot is not small, it becomes many shards, another engine writes it,
+    `shards_per_task` asks for tasks, or the data gate asks a person. In the last case, the shards are written, and
+    stay.
 
     Raises what `plan_shards`, `write_planned` and `copy_planned` do.
     """
-    if settings.engine != "local" or settings.shards_per_task or not _is_small(snapshot_path):
+    has_few_shards = max(settings.train_shards, settings.num_training_servers) <= MAX_SHARDS
+    if settings.engine != "local" or settings.shards_per_task or not has_few_shards or not _is_small(snapshot_path):
         return None
-    in_one_range = settings.model_copy(update={"shards_per_task": _ALL_SHARDS})
+    in_one_range = settings.model_copy(update={"shards_per_task": _IN_ONE_RANGE})
     plan_path = plan_shards(in_one_range, snapshot_path, ask_later)
     write_planned(plan_path, settings, in_this_process)
     if questions_about(plan_path, settings):

@@ -10,7 +10,7 @@ import httpx
 
 from pipeline.config.allowed import open_unless_set
 from scripts.airflow import commands
-from scripts.airflow.backfill import MAKER, TABULAR_MAKER, TRAINER
+from scripts.airflow.backfill import DAG, KINDS, MAKER, TABULAR, TABULAR_MAKER, TRAINER
 from scripts.airflow.checks import check_schedule
 from scripts.airflow.errors import Failed, Interrupted, Refused
 from scripts.airflow.remote import remote_from
@@ -18,10 +18,6 @@ from scripts.airflow.request import Backfill, Conf, read_backfill, read_request
 from scripts.airflow.settings import Layout, layout_from
 from scripts.airflow.signals import Signals
 
-DAG = "image_training"
-TABULAR = "tabular_training"
-KINDS = {DAG: "images", MAKER: "images", TABULAR: "table", TABULAR_MAKER: "table"}
-"""The kind of examples of each DAG. The settings of other DAGs are checked by their first task."""
 AT_ONCE_ELSEWHERE = 16
 """Runs of a backfill at the same time in an Airflow that is kept by others, on a database with many writers."""
 

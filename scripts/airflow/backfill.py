@@ -23,6 +23,9 @@ from scripts.airflow.signals import Signals
 
 MAKER, TABULAR_MAKER = "image_dataset", "tabular_dataset"
 """The DAGs that make a dataset of each date."""
+DAG, TABULAR = "image_training", "tabular_training"
+KINDS = {DAG: "images", MAKER: "images", TABULAR: "table", TABULAR_MAKER: "table"}
+"""The kind of examples of each DAG. The settings of other DAGs are checked by their first task."""
 TRAINER, CHOICE = "retrain", "choose"
 """The DAG that trains once on new datasets, and its task that chooses them."""
 _HEAD = ("date", "examples", "version", "outcome")
@@ -93,9 +96,11 @@ class BackfillRuns(Job):
     def outcome(self) -> Outcome:
         """Return the runs of all its dates, and the dates without a run."""
         request, moments = self._request, self._moments
-        found = self._runs_in(request.body())
-        scheduled = [run for run in found if _moment_of(run) in moments or not moments]
-        runs = [run for run in scheduled if _was_queued_since(run, self._since)]
+        body = request.body()
+        # A person may have triggered a run with the date of another one. Airflow then leaves out the date.
+        of_dates = [run for run in self._all_in(body) if _moment_of(run) in moments]
+        scheduled = of_dates if moments else self._runs_in(body)
+        runs = [run for run in scheduled if not _is_manual(run) and _was_queued_since(run, self._since)]
         seen = {_moment_of(run) for run in scheduled}
         names = {request.name_of(moment) for moment in moments | seen}
         missing = [name for name in request.names if name not in names]
@@ -126,7 +131,8 @@ class BackfillRuns(Job):
         request, body = self._request, self._request.body()
         dag = self.client.dag() or {}
         zone = zone_of_schedule(dag.get("timetable_summary") or "")
-        if not request.by_hours and zone != str(request.first.tzinfo):
+        # Only these DAGs say the time zone in the summary of their schedule.
+        if request.dag_id in KINDS and not request.by_hours and zone != str(request.first.tzinfo):
             raise Refused(
                 f"{TIME_ZONE} is {request.first.tzinfo} here, but {zone} in Airflow: set {TIME_ZONE}={zone} for this "
                 "command too, because its dates are days of that time zone"
@@ -141,7 +147,7 @@ class BackfillRuns(Job):
             )
         if not request.has_runs_of_its_hours(moments):
             raise Refused(
-                f"SOURCE={request.source} has {{hour}}, so it needs a run for each hour, but {request.dag_id} has "
+                f"the source {request.source} has {{hour}}, so it needs a run for each hour, but {request.dag_id} has "
                 f"{counted(len(moments), 'run')} from {body['from_date']} to {body['to_date']}: set "
                 f"{BACKFILLS}=@hourly in the environment of Airflow (or the schedule of this DAG, if it has one), "
                 "and start Airflow again"
@@ -158,12 +164,14 @@ class BackfillRuns(Job):
 
     def _runs_in(self, backfill: Json) -> list[Json]:
         """Return the runs of the dates of a backfill. A manual run has its trigger as date, and stands for no day."""
-        runs = self.client.runs({"logical_date_gte": backfill["from_date"], "logical_date_lte": backfill["to_date"]})
-        return [run for run in runs if run["run_type"] != "manual"]
+        return [run for run in self._all_in(backfill) if not _is_manual(run)]
+
+    def _all_in(self, backfill: Json) -> list[Json]:
+        return self.client.runs({"logical_date_gte": backfill["from_date"], "logical_date_lte": backfill["to_date"]})
 
 
 class RetrainRuns(Job):
-    """The runs of `retrain` since a backfill began. Airflow starts them."""
+    """The runs of `retrain` that look for datasets since a backfill began. Airflow starts them."""
 
     def __init__(self, trainer: Client, since: datetime) -> None:
         super().__init__(trainer, f"each run of {TRAINER} since the backfill began", f"/dags/{TRAINER}/runs")
@@ -175,7 +183,24 @@ class RetrainRuns(Job):
 
     @override
     def runs(self) -> list[Json]:
+        return [*self._earlier(), *self.own_runs()]
+
+    @override
+    def own_runs(self) -> list[Json]:
         return self.client.runs({"run_after_gte": self._since.isoformat()})
+
+    def _earlier(self) -> list[Json]:
+        """Return runs that were due before the backfill, and waited for it: they train on what it makes."""
+        since = self._since.isoformat()
+        # A run may end between two calls, so active runs are asked for first.
+        queries: list[Json] = [{"state": ACTIVE}, {"end_date_gte": since}]
+        found = [run for query in queries for run in self.client.runs({"run_after_lt": since, **query})]
+        return [run for run in {run["dag_run_id"]: run for run in found}.values() if self._waited(run)]
+
+    def _waited(self, run: Json) -> bool:
+        choices = [task for task in self.client.task_instances(run["dag_run_id"]) if task["task_id"] == CHOICE]
+        ended = [time_of(task["end_date"]) for task in choices if task["state"] == "success"]
+        return all(each is None or each >= self._since for each in ended)
 
     def stages(self, runs: Sequence[Json]) -> list[Stage]:
         """Return the tasks of the newest run that has begun."""
@@ -185,6 +210,10 @@ class RetrainRuns(Job):
         settings, training = (self.client.xcom(started[-1], CHOICE, key) for key in ("settings", "training"))
         places = {name: settings[name] for name in PLACES} if settings else {}
         return stages_of_run(self.client, started[-1], places, training if settings else "")
+
+
+def _is_manual(run: Json) -> bool:
+    return bool(run["run_type"] == "manual")
 
 
 def _was_queued_since(run: Json, since: datetime) -> bool:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from pipeline.config.allowed import open_warning
 from scripts.airflow.backfill import BackfillRuns, RetrainRuns, report_of_dates, trainer_of, training_report
+from scripts.airflow.checks import RETRAIN_SCHEDULE
 from scripts.airflow.client import Client, new_run_id
 from scripts.airflow.embedded import USUAL, Embedded, prepare, recorded_airflow, sweep, usable_airflow
 from scripts.airflow.errors import Failed
@@ -147,8 +148,11 @@ def _airflow(
 def own_airflow(
     layout: Layout, dag_id: str, signals: Signals, settings: Mapping[str, str] = USUAL
 ) -> Iterator[tuple[Embedded, Client]]:
-    """Start an Airflow that is ready to run the DAG. Stop it, with all its processes, after the block."""
-    airflow = prepare(layout, background=False, settings=settings)
+    """Start an Airflow that is ready to run the DAG. Stop it, with all its processes, after the block.
+
+    It has no schedule of `retrain`, which would start a training that nobody asked for.
+    """
+    airflow = prepare(layout, background=False, settings={RETRAIN_SCHEDULE: "", **settings})
     try:
         with _started(airflow, dag_id, signals) as client:
             # Only in a temporary Airflow, where no other command can have active runs.

@@ -210,7 +210,8 @@ def read_backfill(dag_id: str, first: str, last: str, reprocess: str, conf: Conf
         raise Refused(f"REPROCESS must be failed or all, got {reprocess!r}")
     source = conf.get("source_uri") or default_settings(os.environ).source_uri
     request = Backfill(dag_id, begin, end, _REPROCESS[reprocess], conf, source, by_hours)
-    if request.end >= now:
+    # The first date is compared, too: `end` of the last date that Python has would be later than any date.
+    if end >= now or request.end >= now:
         today = "this hour" if by_hours else "today"
         raise Refused(
             f"TO must be before {today} ({request.name_of(now)} in {begin.tzinfo}), because the data of {today} is not "
@@ -220,14 +221,18 @@ def read_backfill(dag_id: str, first: str, last: str, reprocess: str, conf: Conf
         raise Refused(f"FROM={first} to TO={last} are {count} dates: give at most {MAX_DATES} at a time")
     _require_dated(conf, source)
     if by_hours and not needs_time(source):
-        raise Refused(f"FROM={first} is an hour, but SOURCE={source} has no {{hour}}: give days, such as {first[:10]}")
+        raise Refused(
+            f"FROM={first} is an hour, but the source {source} has no {{hour}}: give days, such as {first[:10]}"
+        )
     return request
 
 
 def _date(name: str, text: str, by_hours: bool) -> datetime:
     """Return a day as its beginning in TENFOLD_TIMEZONE, or an hour in UTC."""
     try:
-        if by_hours and (hour := datetime.fromisoformat(text)) == hour.replace(minute=0, second=0, tzinfo=None):
+        if by_hours and (hour := datetime.fromisoformat(text)) == hour.replace(
+            minute=0, second=0, microsecond=0, tzinfo=None
+        ):
             return hour.replace(tzinfo=UTC)
         return datetime.combine(date.fromisoformat(text), time.min, zone_from(os.environ))
     except ValueError:
@@ -246,11 +251,11 @@ def _require_dated(conf: Conf, source: str) -> None:
         )
     if not source:
         raise Refused(
-            "SOURCE is missing: give the images or the table of a date, with {date} for the date, such as "
+            "SOURCE or TABLE is missing: give the images or the table of a date, with {date} for the date, such as "
             "SOURCE=/data/{date}"
         )
     if not is_dated(source):
         raise Refused(
-            f"SOURCE={source} is the same for every date: replace the part that depends on the date with one of "
-            f"{PLACEHOLDERS}, such as SOURCE={source}/{{date}}"
+            f"the source {source} is the same for every date: replace the part that depends on the date with one of "
+            f"{PLACEHOLDERS}, such as {source}/{{date}}"
         )

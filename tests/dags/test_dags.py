@@ -199,6 +199,9 @@ def test_retrain_follows_new_datasets_and_a_schedule_that_is_set(
     read = DagSerialization.from_dict(DagSerialization.to_dict(dag))
     assert read.timetable.asset_condition.name == DATASETS.name
     assert read.catchup is False
+    # The runs of a backfill would train beside one another in one folder.
+    allowed = {"asset_triggered", "manual", "operator_triggered", "scheduled"}
+    assert set(read.allowed_run_types or ["every type"]) == allowed
     following = read.next_dagrun_info(last_automated_run_info=None)
     assert (following and following.run_after.hour) == hour
     # Airflow 3.3 knows only batches of events.

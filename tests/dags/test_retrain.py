@@ -12,8 +12,8 @@ import pytest
 
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
-from pipeline.dataset.partitions import Partition, save_partition
-from pipeline.errors import SettingsError
+from pipeline.dataset.partitions import Partition, save_partition, withdraw_partition
+from pipeline.errors import DatasetError, SettingsError
 from pipeline.runs.choices import Choice, save_choice
 from tests.conftest import MakeImages, jpeg
 from tests.dags.conftest import RunDag
@@ -318,6 +318,70 @@ def test_a_scheduled_run_looks_at_what_is_published(
     errors = {"skipped": AirflowSkipException, "refused": SettingsError}
     with pytest.raises(errors[outcome], match=message) if outcome in errors else nullcontext():
         assert retrain._with_name(settings).dataset_name == outcome
+
+
+def test_a_damaged_partition_does_not_stop_scheduled_runs_for_other_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    from dags import retrain
+
+    settings = settings_from({"workspace": str(tmp_path)})
+    for at, name in enumerate(("cars", "flowers")):
+        add_partition(settings, name, DAYS[0], OLD)
+        save_choice(settings.workspace, f"retrain-{name}", Choice("first", at, 0, {DAYS[0]: OLD}))
+    damaged = settings.datasets_folder / "cars" / "partitions" / f"{DAYS[0]}.json"
+    damaged.write_bytes(b"{")
+    use_context(monkeypatch, [], "second", "scheduled")
+    assert retrain._with_name(settings).dataset_name == "flowers"
+    (settings.datasets_folder / "flowers" / "partitions" / f"{DAYS[0]}.json").write_bytes(b"{")
+    assert retrain._with_name(settings).dataset_name == "cars"  # Its error says what is damaged.
+
+
+def test_a_name_whose_partitions_cannot_be_one_dataset_does_not_stop_scheduled_runs_for_other_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    from dags import retrain
+
+    settings = settings_from({"workspace": str(tmp_path)})
+    for at, name in enumerate(("cars", "flowers")):
+        add_partition(settings, name, DAYS[0], NEW)
+        save_choice(settings.workspace, f"retrain-{name}", Choice("first", at, 0, {DAYS[0]: OLD}))
+    use_context(monkeypatch, [], "second", "scheduled")
+    cars = retrain._with_name(settings)
+    assert cars.dataset_name == "cars"
+    with pytest.raises(DatasetError, match=f"{NEW} has no dataset"):
+        retrain._newest(cars)
+    use_context(monkeypatch, [], "third", "scheduled")
+    assert retrain._with_name(settings).dataset_name == "flowers"
+
+
+def test_a_run_is_skipped_if_all_partitions_are_withdrawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from dags import retrain
+
+    settings = settings_from({"dataset_name": "flowers", "workspace": str(tmp_path)})
+    add_partition(settings, "flowers", DAYS[0], OLD)
+    withdraw_partition(settings.datasets_folder / "flowers", DAYS[0])
+    use_context(monkeypatch, [], "first", "scheduled")
+    with pytest.raises(AirflowSkipException, match="all partitions of 'flowers' are withdrawn"):
+        retrain._newest(settings)
+
+
+def test_a_scheduled_run_still_serves_the_events_of_the_run_before_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """The events may come within the tolerance for different clocks."""
+    from dags import retrain
+
+    settings = settings_from({"dataset_name": "flowers", "workspace": str(tmp_path)})
+    monkeypatch.setattr("pipeline.stages.upload.dataset_of_partitions", lambda *_: tmp_path / "dataset")
+    monkeypatch.setattr("pipeline.runs.launch.load_trained_result", lambda *_: None)
+    just_now = [SimpleNamespace(extra={"dataset_name": "flowers"}, timestamp=datetime.now(UTC))]
+    use_context(monkeypatch, just_now, "first")
+    retrain._newest(settings)
+    use_context(monkeypatch, [], "second", "scheduled")
+    retrain._newest(settings)
+    use_context(monkeypatch, just_now, "third")
+    assert retrain._server_of(settings) == "second"
 
 
 @pytest.mark.parametrize(("run_type", "is_saved"), [("scheduled", True), ("manual", False)])

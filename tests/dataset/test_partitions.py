@@ -77,7 +77,6 @@ def test_an_unchanged_partition_is_not_written_again(settings: Settings):
         "partition": "2026-01-02",
         "version": B,
         "listed_ns": 6,
-        "withdrawn": False,
     }
 
 
@@ -298,7 +297,7 @@ def test_a_withdrawn_partition_comes_back_with_another_version(
     assert withdraw_partition(name_folder(settings), "2026-01-02").version == A
     save(settings, "2026-01-02", version, listed_ns)
     assert newest_partitions(name_folder(settings), 1) == ({"2026-01-02": version} if is_back else {})
-    assert ("partition 2026-01-02 stays" in caplog.text) is not is_back
+    assert ("partition 2026-01-02 stays withdrawn" in caplog.text) is not is_back
 
 
 def test_the_partition_command_withdraws_a_partition_and_brings_it_back(

@@ -5,11 +5,13 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+from zoneinfo import ZoneInfo
 
 import httpx
 import pytest
@@ -291,7 +293,7 @@ def test_skipped_runs_and_days_without_a_run_are_distinguished(server: Server) -
             "1001 runs.* at most 1000",
         ),
         (
-            WANTED,
+            replace(WANTED, dag_id="image_dataset"),
             [],
             "backfills only (0 0 * * * in Europe/Berlin)",
             "TENFOLD_TIMEZONE is UTC here, but Europe/Berlin in Airflow: set TENFOLD_TIMEZONE",
@@ -305,6 +307,17 @@ def test_a_backfill_with_other_runs_than_those_asked_for_is_refused(
     with closing(client_of(server)) as client, pytest.raises(Refused, match=what):
         BackfillRuns(client, request_).start()
     assert server.backfills == []
+
+
+def test_a_manual_run_with_the_date_of_a_run_is_skipped(server: Server) -> None:
+    server.dates = ["2026-01-01T00:00Z", "2026-01-02T00:00Z"]
+    server.make(WANTED.body())
+    server.move("queued", "success")
+    server.backfills, server.days = [], []
+    server.runs[1]["run_type"] = "manual"
+    outcome = backfill(server, Signals())
+    assert [run["dag_run_id"] for run in outcome.skipped] == ["run1", "run2"]
+    assert (outcome.runs, outcome.missing, outcome.refused) == ([], [], [])
 
 
 def test_runs_of_another_schedule_are_no_runs_of_a_backfill(server: Server) -> None:
@@ -338,6 +351,7 @@ def test_only_runs_under_way_count_as_runs_of_the_schedule(server: Server, state
         (BY_HOUR, ["2026-01-01T07:00Z", "2026-01-01T08:00Z"]),
         (ALL_HOURS, ["2026-01-01T07:00Z", "2026-01-02T07:00Z"]),  # The schedule of the DAG has one hour of each day.
         (WANTED, []),
+        (replace(WANTED, first=WANTED.first.replace(tzinfo=ZoneInfo("Europe/Berlin"))), []),  # a DAG of one's own
     ],
 )
 def test_a_backfill_with_the_runs_asked_for_is_created(server: Server, request_: Backfill, dates: list[str]) -> None:

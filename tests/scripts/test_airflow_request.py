@@ -238,6 +238,12 @@ DATED, BY_HOUR = {"source_uri": "/data/{date}"}, {"source_uri": "/data/{date}/{h
         ("2026-01-01", "2026-02-30", DATED, "TO must be a day such as .* got '2026-02-30'"),
         ("2026-01-01T00", "2026-01-01T24", BY_HOUR, "TO must be a day such as .* got '2026-01-01T24'"),
         ("2026-01-01T00:30", "2026-01-01T07", BY_HOUR, "FROM must be a day such as .* got '2026-01-01T00:30'"),
+        (
+            "2026-01-31T07:00:00.5",
+            "2026-01-31T07",
+            BY_HOUR,
+            "FROM must be a day such as .* got '2026-01-31T07:00:00.5'",
+        ),
         ("2026-01-01T00+01:00", "2026-01-01T07", BY_HOUR, r"FROM must be a day .* got '2026-01-01T00\+01:00'"),
         (
             "2026-01-01T00",
@@ -249,8 +255,9 @@ DATED, BY_HOUR = {"source_uri": "/data/{date}"}, {"source_uri": "/data/{date}/{h
             "2026-01-01T00",
             "2026-01-01T07",
             DATED,
-            "FROM=2026-01-01T00 is an hour, but SOURCE=/data/{date} has no {hour}",
+            "FROM=2026-01-01T00 is an hour, but the source /data/{date} has no {hour}",
         ),
+        ("9999-12-31", "9999-12-31", DATED, "TO must be before today .* got 9999-12-31"),
         ("2026-01-01", "2026-01-31", DATED, "TO must be before today .2026-01-31 in UTC.* got 2026-01-31"),
         (
             "2026-01-01T00",
@@ -357,8 +364,8 @@ def test_an_airflow_that_is_started_for_hours_has_runs_for_hours(
 @pytest.mark.parametrize(
     ("conf", "what"),
     [
-        ({"source_uri": "/data"}, "SOURCE=/data is the same for every date: .* such as SOURCE=/data/{date}"),
-        ({}, "SOURCE is missing"),
+        ({"source_uri": "/data"}, "the source /data is the same for every date: .* such as /data/{date}"),
+        ({}, "SOURCE or TABLE is missing"),
         ({"source_uri": "/data/{date}", "data_date": "2026-01-01"}, "PARAMS must not set data_date, got '2026-01-01'"),
     ],
 )

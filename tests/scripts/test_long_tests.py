@@ -14,6 +14,7 @@ from scripts.long_tests import (
     ROOT,
     TESTED_BY,
     Result,
+    commands_of,
     group_of,
     groups_for,
     long_test_files,
@@ -87,10 +88,19 @@ def test_the_files_of_each_group_exist():
         ("docs/how-to/read-shards.md", {"data", "tutorials"}),
         ("pipeline/config/settings.py", set(NAMES)),
         ("requirements.txt", set(NAMES)),
+        ("tests/airflow34.in", {"airflow34"}),
+        ("tests/requirements-airflow34.txt", {"airflow34"}),
     ],
 )
 def test_a_changed_file_concerns_groups(path: str, expected: set[str]):
     assert groups_for(path) == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_test_runs_beside_those_that_judge_the_use_of_the_machine(name: str):
+    for command in commands_of(name):
+        markers = command[command.index("-m", 3) + 1]
+        assert ("-n" in command) is markers.endswith("not alone"), command
 
 
 def test_without_a_change_no_group_is_outdated(project: Project):

@@ -211,7 +211,10 @@ def test_the_last_version_is_never_a_window(settings: Settings):
 
 
 def test_a_name_without_partitions_is_refused(settings: Settings):
-    with pytest.raises(DatasetError, match=r"no partition of 'other' is published in .*datasets/other"):
+    with pytest.raises(
+        DatasetError,
+        match=r"no partition of 'other' is published in .*datasets/other, or all are withdrawn: .*bring one back",
+    ):
         newest_dataset(changed(settings, dataset_name="other"))
 
 

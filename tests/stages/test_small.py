@@ -74,8 +74,10 @@ def test_a_repeated_build_does_what_is_left(settings: Settings, tmp_path: Path):
         ({}, [(small, "MAX_BYTES", 1000)]),
         ({"engine": "beam"}, []),
         ({"shards_per_task": 100}, []),
+        ({"num_shards": 101}, []),
+        ({"num_shards": 1, "num_training_servers": 101}, []),
     ],
-    ids=["too many examples", "too many bytes", "another engine", "tasks that somebody wants"],
+    ids=["examples", "bytes", "another engine", "tasks that somebody wants", "shards", "shards for servers"],
 )
 def test_other_tasks_build_what_is_not_small(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any], limits: list[tuple[Any, str, int]]

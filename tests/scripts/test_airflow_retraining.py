@@ -1,0 +1,135 @@
+"""The runs of `retrain` that a backfill follows, over a real HTTP connection to a stand-in for Airflow."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from scripts.airflow.backfill import RetrainRuns
+from scripts.airflow.client import Client
+from scripts.airflow.commands import own_airflow
+from scripts.airflow.embedded import Embedded
+from scripts.airflow.errors import Failed
+from scripts.airflow.progress import time_of
+from scripts.airflow.settings import layout_from
+from scripts.airflow.signals import Signals
+from tests.scripts.answering import Answering, PausedTime
+
+SINCE = "2026-02-01T12:00:00Z"
+BEFORE, AFTER = "2026-02-01T11:59:00Z", "2026-02-01T12:01:00Z"
+
+
+class Server(ThreadingHTTPServer):
+    """Answers with one run, if the filters of a request match it, and with its task `choose`."""
+
+    def __init__(self, run: dict[str, Any], choice: dict[str, Any]) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.run = {"dag_run_id": "run", **run}
+        self.choice = {"task_id": "choose", **choice}
+
+    def matches(self, filters: dict[str, list[str]]) -> bool:
+        due, ended, since = time_of(self.run["run_after"]), time_of(self.run["end_date"]), time_of(SINCE)
+        assert due
+        assert since
+        results = {
+            "run_after_gte": due >= since,
+            "run_after_lt": due < since,
+            "end_date_gte": ended is not None and ended >= since,
+            "state": self.run["state"] in filters.get("state", []),
+        }
+        return all(result for name, result in results.items() if name in filters)
+
+
+class Handler(Answering):
+    server: Server
+
+    def do_POST(self) -> None:
+        self.answer(200, {"access_token": "t"})
+
+    def do_GET(self) -> None:
+        if self.path.split("?")[0].endswith("/taskInstances"):
+            self.answer(200, {"task_instances": [self.server.choice], "total_entries": 1})
+            return
+        found = [self.server.run] if self.server.matches(parse_qs(urlsplit(self.path).query)) else []
+        self.answer(200, {"dag_runs": found, "total_entries": len(found)})
+
+    def do_PATCH(self) -> None:
+        self.server.run["state"] = "failed"
+        self.answer(200, {})
+
+
+@pytest.fixture
+def followed(request: pytest.FixtureRequest) -> Iterator[RetrainRuns]:
+    server = Server(*request.param)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    since = time_of(SINCE)
+    assert since
+    with closing(Client(f"http://127.0.0.1:{server.server_port}", "p", "retrain", PausedTime().patience())) as client:
+        yield RetrainRuns(client, since)
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+WAITING = {"state": "up_for_reschedule", "end_date": BEFORE}
+CHOSE_BEFORE, CHOSE_AFTER = ({"state": "success", "end_date": at} for at in (BEFORE, AFTER))
+ENDED = {"state": "failed", "end_date": AFTER}
+
+
+@pytest.mark.parametrize(
+    ("followed", "is_followed"),
+    [
+        (({"run_after": AFTER, "state": "queued", "end_date": None}, WAITING), True),
+        (({"run_after": BEFORE, "state": "running", "end_date": None}, WAITING), True),
+        (({"run_after": BEFORE, "state": "running", "end_date": None}, CHOSE_AFTER), True),
+        (({"run_after": BEFORE, **ENDED}, CHOSE_AFTER), True),
+        # Its training began before the backfill.
+        (({"run_after": BEFORE, "state": "running", "end_date": None}, CHOSE_BEFORE), False),
+        (({"run_after": BEFORE, **ENDED}, CHOSE_BEFORE), False),
+        (({"run_after": BEFORE, "state": "success", "end_date": BEFORE}, CHOSE_BEFORE), False),
+    ],
+    indirect=["followed"],
+)
+def test_runs_that_chose_since_the_backfill_began_are_followed(followed: RetrainRuns, is_followed: bool) -> None:
+    """A run of the schedule may have been due before the backfill, and waits until the backfill has ended."""
+    assert [run["dag_run_id"] for run in followed.runs()] == is_followed * ["run"]
+
+
+@pytest.mark.parametrize(
+    ("followed", "is_ended"),
+    [
+        (({"run_after": AFTER, "state": "running", "end_date": None}, WAITING), True),
+        (({"run_after": BEFORE, "state": "running", "end_date": None}, WAITING), False),
+    ],
+    indirect=["followed"],
+)
+def test_an_interruption_ends_only_runs_since_the_backfill_began(
+    followed: RetrainRuns, is_ended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.airflow.follow.POLL_S", 0.01)
+    followed.cancel()
+    [run] = followed.runs()
+    assert (run["state"] == "failed") is is_ended
+
+
+def test_a_temporary_airflow_has_no_schedule_of_retrain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, `make run` would start a training that nobody asked for."""
+    monkeypatch.setenv("TENFOLD_RETRAIN_SCHEDULE", "@daily")
+    seen = []
+
+    def start(airflow: Embedded, signals: Signals) -> None:
+        seen.append({**os.environ, **airflow._settings}["TENFOLD_RETRAIN_SCHEDULE"])
+        raise Failed("this test starts no process")
+
+    monkeypatch.setattr(Embedded, "start", start)
+    layout = layout_from({"TENFOLD_HOME": str(tmp_path), "TENFOLD_WORKSPACE": str(tmp_path)})
+    with pytest.raises(Failed, match="no process"), own_airflow(layout, "image_dataset", Signals()):
+        pass
+    assert seen == [""]
