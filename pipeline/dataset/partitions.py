@@ -287,8 +287,8 @@ def _stays(held: Partition, made: Partition) -> str:
     return (
         f"partition {made.partition} {stays} at version {held.version}, because the source of that version was listed "
         f"at {_at(held.listed_ns)}, and the source of version {made.version} not later, at {_at(made.listed_ns)}. To "
-        f"use version {made.version} anyway, run `python -m pipeline partition {made.partition} {made.version}` with the "
-        "settings of this run"
+        f"use version {made.version} anyway, run `python -m pipeline partition {made.partition} {made.version}` with "
+        "the settings of this run"
     )
 
 
