@@ -3,8 +3,12 @@
 import os
 from typing import Any
 
+from airflow.sdk.timezone import coerce_datetime
+
 from dags.backfill_dates import BackfillDates, Dates
-from pipeline.config.data_date import moment_in, zone_from
+from pipeline.config.data_date import TIME_ZONE, is_dated, moment_in, needs_time, zone_from
+from pipeline.config.settings import Settings
+from pipeline.errors import SettingsError
 
 FIRST = "2020-01-01"
 EVERY = "@daily"
@@ -32,3 +36,26 @@ def schedule_from(variable: str) -> dict[str, Any]:
         # first attempt. A date that was found complete, and then changed, would get no task that writes its shards.
         "rerun_with_latest_version": False,
     }
+
+
+def require_zone(settings: Settings, timetable: Any, run: Any) -> None:
+    """Raise SettingsError if this worker has another time zone than the scheduler: it would read another day.
+
+    The interval of a run is then none of this worker's timetable. Intervals of another length say nothing, because the
+    run may be of an earlier schedule. Hours are in UTC, whatever the time zone is.
+    """
+    address = settings.source_uri
+    if settings.data_date or not is_dated(address) or needs_time(address) or not isinstance(timetable, Dates):
+        return
+    if run.run_type not in ("scheduled", "backfill"):
+        return
+    begin, end = coerce_datetime(run.data_interval_start), coerce_datetime(run.data_interval_end)
+    own = timetable.infer_manual_data_interval(run_after=end)
+    # Differences of times of pendulum are equal only if the times are.
+    is_as_long = own.end.timestamp() - own.start.timestamp() == end.timestamp() - begin.timestamp()
+    if own.start != begin and is_as_long:
+        raise SettingsError(
+            f"this run is for {begin} to {end}, which is no interval of the schedule on this worker "
+            f"({timetable.summary}), so it would read another day: set {TIME_ZONE} of the worker to that of the "
+            "dag-processor. If the schedule changed after the run was created, trigger the DAG with data_date instead"
+        )

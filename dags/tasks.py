@@ -10,6 +10,7 @@ from airflow.sdk import get_current_context, task
 
 from dags.gpu_pool import GPU_POOL, pool_command
 from dags.notify import notify_of_question
+from dags.schedule import require_zone
 from dags.small import plan_of_run, skip_to_commit
 from dags.xcom_keys import DATASET_PLACE, PLAN
 from pipeline.config.settings import Settings, settings_from
@@ -38,8 +39,10 @@ def extract(for_training: bool, example_kind: str = "images") -> list[str]:
 
     context = get_current_context()
     run = context["dag_run"]
+    settings = or_sample_images(settings_of_run(example_kind))
+    require_zone(settings, context["dag"].timetable, run)
     # A manual run without a date, and a run that an asset triggered, have no logical date.
-    settings = or_sample_images(settings_of_run(example_kind)).dated(run.logical_date or run.run_after)
+    settings = settings.dated(run.logical_date or run.run_after)
     if for_training:
         from pipeline.runs.requirements import require_before_listing  # Imports SciPy, which takes 0.2 s.
 

@@ -1033,6 +1033,8 @@ class Settings(_SettingsToGate):
             return self
         if self.data_date:
             moment = datetime.fromisoformat(self.data_date)
+            if not dates.has_no_time(self.data_date):  # A time is in UTC, as that of a run.
+                moment = dates.data_moment(moment.replace(tzinfo=UTC), self.source_uri)
         else:
             moment = dates.data_moment(run_date or datetime.now(UTC), self.source_uri)
         return self.model_copy(

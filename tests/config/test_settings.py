@@ -469,3 +469,18 @@ def test_an_unknown_option_gets_no_hint(capsys: pytest.CaptureFixture[str]):
 def test_a_model_with_a_similar_name_is_suggested(name: str, message: str):
     with pytest.raises(SettingsError, match=re.escape(message)):
         settings_from({"model": name})
+
+
+@pytest.mark.parametrize(
+    ("data_date", "source", "expected"),
+    [
+        ("2026-01-31T23:30", "/data/{date}", "2026-02-01"),
+        ("2026-01-31", "/data/{date}", "2026-01-31"),
+        ("2026-01-31T23:30", "/data/{date}/{hour}", "2026-01-31T23:00"),
+    ],
+)
+def test_a_time_of_the_form_is_in_utc(
+    data_date: str, source: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENFOLD_TIMEZONE", "Europe/Berlin")
+    assert settings_from({"data_date": data_date, "source_uri": source}).dated().data_date == expected

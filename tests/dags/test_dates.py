@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from pipeline.config.data_date import zone_of_schedule
 from pipeline.config.settings import Settings, settings_from
 from pipeline.config.workspace import name_folder
 from pipeline.dataset.partitions import Partition, newest_partitions, save_partition
+from pipeline.errors import SettingsError
 from scripts.airflow.request import Backfill, read_backfill
 from tests.conftest import MakeImages
 from tests.dags.conftest import Ran, RunDag
@@ -89,6 +91,41 @@ def hours_of(day: str, first: int, count: int) -> list[str]:
     """Return the names of `count` partitions of hours from an hour of a day on, in UTC."""
     begin = moment(day) + timedelta(hours=first)
     return [(begin + timedelta(hours=number)).strftime("%Y-%m-%dT%H:00") for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("worker", "source", "run_type", "is_refused"),
+    [
+        ({}, DAYS, "backfill", True),
+        ({"TENFOLD_TIMEZONE": "America/New_York"}, DAYS, "scheduled", True),
+        ({"TENFOLD_TIMEZONE": "Europe/Berlin"}, DAYS, "scheduled", False),
+        ({"TENFOLD_BACKFILL_SCHEDULE": "@hourly"}, DAYS, "backfill", False),  # a run of an earlier schedule
+        ({}, HOURS, "backfill", False),
+        ({}, DAYS, "manual", False),
+        ({}, "/data", "backfill", False),
+    ],
+)
+def test_a_worker_with_another_time_zone_refuses_a_run(
+    monkeypatch: pytest.MonkeyPatch, worker: dict[str, str], source: str, run_type: str, is_refused: bool
+) -> None:
+    from dags.schedule import require_zone, schedule_from
+
+    dates = Dates(monkeypatch, {}, Path())
+    # All days of a quarter, with the night in which clocks skip an hour.
+    runs = dates.backfilled(dates.dag(TENFOLD_TIMEZONE="Europe/Berlin"), "2026-02-01", "2026-04-30", DAYS)
+    dates.dag(**worker)
+    timetable = schedule_from("SOME_SCHEDULE")["schedule"]
+    refused = []
+    for each in runs:
+        begin, end = each.data_interval
+        run = SimpleNamespace(run_type=run_type, data_interval_start=begin, data_interval_end=end)
+        try:
+            require_zone(settings_from({"source_uri": source}), timetable, run)
+        except SettingsError as error:
+            refused.append(str(error))
+    # A day of 23 hours says nothing.
+    assert (len(refused) >= len(runs) - 2) is bool(refused) is is_refused
+    assert all("set TENFOLD_TIMEZONE of the worker" in each for each in refused)
 
 
 # --- the rows of which the timetable decides --------------------------------------------------------------------------
