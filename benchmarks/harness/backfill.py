@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, redirect_stdout, suppress
-from datetime import date
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from scripts.airflow.embedded import Embedded
 from scripts.airflow.follow import follow
 from scripts.airflow.progress import Lines, time_of
 from scripts.airflow.record import exclusive_home
-from scripts.airflow.request import Backfill
+from scripts.airflow.request import read_backfill
 from scripts.airflow.settings import ROOT, Layout
 from scripts.airflow.signals import Signals
 
@@ -38,7 +38,7 @@ def main(source: str, folder: str, first: str, last: str) -> None:
     place = Path(folder)
     shutil.copytree(ROOT / "dags", place / "dags", ignore=shutil.ignore_patterns("retrain.py", "__pycache__"))
     layout = Layout(home=place / "home", workspace=place / "workspace", dags=place / "dags")
-    request = Backfill(DAG, date.fromisoformat(first), date.fromisoformat(last), "failed", {"source_uri": source})
+    request = read_backfill(DAG, first, last, "", {"source_uri": source}, datetime.now(UTC))
     with ExitStack() as stack:
         stack.enter_context(redirect_stdout(sys.stderr))  # Standard output is for the result alone.
         signals = stack.enter_context(Signals())

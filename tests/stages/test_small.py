@@ -9,6 +9,7 @@ import pytest
 
 from pipeline.config.settings import Settings
 from pipeline.kinds.images.data import ImageKind
+from pipeline.kinds.table.data import RowKind
 from pipeline.plan.plan import load_plan
 from pipeline.sharding.approval import approve, questions_about
 from pipeline.stages import small
@@ -16,6 +17,7 @@ from pipeline.stages.build import build
 from pipeline.stages.small import build_small
 from pipeline.stages.upload import publish
 from pipeline.storage import Place
+from tests.airflow_home import ROOT
 from tests.conftest import MakeImages
 from tests.published import changed
 from tests.snapshots import take_snapshot
@@ -103,3 +105,23 @@ def test_nothing_is_copied_before_a_person_was_asked(settings: Settings, make_im
     approve(plan, questions_about(plan, asking))  # The shards are written, so the question is about all of them.
     assert built(asking) == plan
     assert len(digests(tmp_path / "published")) == len(list(Path(settings.workspace).rglob("results/*.json"))) > 1
+
+
+@pytest.mark.parametrize(
+    ("path", "kinds"),
+    [
+        ("dags/image_dataset.py", [ImageKind]),
+        ("dags/image_training.py", [ImageKind]),
+        ("dags/tabular_dataset.py", [RowKind]),
+        ("dags/tabular_training.py", [RowKind]),
+        ("dags/tasks.py", [ImageKind, RowKind]),
+        ("docs/how-to/airflow.md", [ImageKind, RowKind]),
+        ("docs/reference/settings.md", [ImageKind, RowKind]),
+        ("pipeline/config/settings.py", [ImageKind, RowKind]),
+    ],
+)
+def test_all_texts_name_the_limits(path: str, kinds: list[Any]):
+    text = " ".join((ROOT / path).read_text().split())
+    limits = [f"{kind.few_examples:,} {'rows' if kind is RowKind else ''}".strip() for kind in kinds]
+    for limit in [*limits, f"{small.MAX_BYTES >> 20} MiB"]:
+        assert limit in text, limit
