@@ -95,7 +95,8 @@ class DatasetRuns:
 def _stored_settings(dag_ids: Collection[str]) -> Select[Any]:
     """Return the query of the settings that runs stored, with the forms of these runs, the newest run first."""
     return (
-        select(XComModel, DagRun.conf)
+        # Of the whole model, Airflow would also load the run of each XCom.
+        select(XComModel.dag_run_id, XComModel.dag_id, XComModel.value, DagRun.conf)
         .join(DagRun, DagRun.id == XComModel.dag_run_id)
         .where(XComModel.dag_id.in_(dag_ids), XComModel.task_id == _EXTRACT, XComModel.key == _SETTINGS)
         .order_by(XComModel.dag_run_id.desc())
@@ -103,12 +104,12 @@ def _stored_settings(dag_ids: Collection[str]) -> Select[Any]:
 
 
 def _dated_runs(stored: Iterable[Any]) -> Iterable[tuple[DatasetName, DatedRun, Mapping[str, Any]]]:
-    for xcom, conf in stored:
+    for xcom in stored:
         settings = XComModel.deserialize_value(xcom)
         # Anyone who may change an XCom can store another value.
         if isinstance(settings, dict) and _is_date(settings.get("data_date")):
             name = DatasetName(*(str(settings.get(field, "")) for field in _PLACES))
-            yield name, DatedRun(xcom.dag_run_id, xcom.dag_id, settings["data_date"], _form(conf)), settings
+            yield name, DatedRun(xcom.dag_run_id, xcom.dag_id, settings["data_date"], _form(xcom.conf)), settings
 
 
 def _without_settings(session: Session, made: Collection[DatedRun]) -> Iterable[DatedRun]:
