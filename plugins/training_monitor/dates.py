@@ -93,18 +93,19 @@ def _dated_runs(
     session: Session, dag_ids: Collection[str]
 ) -> Iterable[tuple[DatasetName, DatedRun, Mapping[str, Any]]]:
     stored = (
-        select(XComModel, DagRun.conf)
+        # Of the whole model, Airflow would also load the run of each XCom.
+        select(XComModel.dag_run_id, XComModel.dag_id, XComModel.value, DagRun.conf)
         .join(DagRun, DagRun.id == XComModel.dag_run_id)
         .where(XComModel.dag_id.in_(dag_ids), XComModel.task_id == _EXTRACT, XComModel.key == _SETTINGS)
         .order_by(XComModel.dag_run_id.desc())
         .limit(MAX_RUNS)
     )
-    for xcom, conf in session.execute(stored):
+    for xcom in session.execute(stored):
         settings = XComModel.deserialize_value(xcom)
         # Anyone who may change an XCom can store another value.
         if isinstance(settings, dict) and _is_date(settings.get("data_date")):
             name = DatasetName(*(str(settings.get(field, "")) for field in _PLACES))
-            yield name, DatedRun(xcom.dag_run_id, xcom.dag_id, settings["data_date"], _form(conf)), settings
+            yield name, DatedRun(xcom.dag_run_id, xcom.dag_id, settings["data_date"], _form(xcom.conf)), settings
 
 
 def _without_settings(session: Session, made: Collection[DatedRun]) -> Iterable[DatedRun]:
