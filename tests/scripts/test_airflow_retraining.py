@@ -124,7 +124,7 @@ def test_a_temporary_airflow_has_no_schedule_of_retrain(tmp_path: Path, monkeypa
     monkeypatch.setenv("TENFOLD_RETRAIN_SCHEDULE", "@daily")
     seen = []
 
-    def start(airflow: Embedded, signals: Signals) -> None:
+    def start(airflow: Embedded, signals: Signals, takes_tasks: object) -> None:
         seen.append({**os.environ, **airflow._settings}["TENFOLD_RETRAIN_SCHEDULE"])
         raise Failed("this test starts no process")
 
