@@ -406,14 +406,21 @@ def manual_with_a_date(runs: Runs) -> None:
 
 
 def manual_without_a_date(runs: Runs) -> None:
+    days = today_and_tomorrow()
+    (runs.source / "2026-01-31").rename(runs.source / "today")
+    for day in days:
+        (runs.source / day).symlink_to(runs.source / "today")
+    runs.run(None)
+    [made] = runs.window()
+    assert made in days
+
+
+def today_and_tomorrow() -> list[str]:
+    """Return this day and the next one in Berlin: a run may begin after midnight."""
     from zoneinfo import ZoneInfo
 
-    before = datetime.now(ZoneInfo("Europe/Berlin")).date()
-    for day in (before, before + timedelta(days=1)):  # The run may begin after midnight.
-        (runs.source / "2026-01-31").rename(runs.source / "today") if day == before else None
-        (runs.source / str(day)).symlink_to(runs.source / "today")
-    runs.run(None)
-    assert list(runs.window()) in [[str(before)], [str(before + timedelta(days=1))]]
+    today = datetime.now(ZoneInfo("Europe/Berlin"))
+    return [str((today + timedelta(days=days)).date()) for days in range(2)]
 
 
 def same_again(runs: Runs) -> None:
