@@ -103,7 +103,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.orchestration", description="What orchestration costs.")
     parser.add_argument("--rounds", type=int, default=3, help="of the whole chain, of a minute and a half each")
     parser.add_argument("--imports", action="store_true", help="measure nothing but the import of the DAGs")
-    parser.add_argument("--dates", type=int, help="measure nothing but a backfill of so many dates")
+    parser.add_argument("--dates", type=int, help="measure only a backfill, with this number of dates")
     parser.add_argument("--beside", type=Path, help="folder of another checkout that backfills in turn with this one")
     parser.add_argument("--json", type=Path, help="file for every figure")
     return parser.parse_args(arguments)

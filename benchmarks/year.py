@@ -178,7 +178,7 @@ def new_dates(year: Year, begin: date, count: int) -> Dates:
 
 
 def section_of(year: Year, dates: Dates, backfill: Callable[[Section], None]) -> Section:
-    """Backfill new dates, and check what came of them."""
+    """Backfill new dates, and check their datasets and trainings."""
     section, before, cpu_s = Section(len(dates.days)), year.trainings(), year.costs.cpu_s()
     made = versions_made(year.operator.workspace)
     backfill(section)
@@ -214,7 +214,7 @@ def plain_backfill(year: Year, days: Sequence[date], section: Section, *argument
 def until_ended(
     year: Year, days: Sequence[date], since: datetime, count: int, command: "subprocess.Popen[bytes]"
 ) -> None:
-    """Wait until so many runs of a backfill have ended, or its command has."""
+    """Wait until this number of runs of a backfill, or its command, has ended."""
     said = 0.0
     while (ended := year.ended(days, since)) < count and command.poll() is None:
         if time.monotonic() - said > PROGRESS_S:

@@ -105,9 +105,9 @@ def _with_name(settings: Settings) -> Settings:
 def _with_scheduled_name(settings: Settings) -> Settings:
     """Return the settings of a scheduled run, with the dataset name that it looks at. Skips the run if there is none.
 
-    If several names are published, and the settings have none, that is a name that this DAG has trained on before. Of
-    the names whose partitions changed since then, that is the one that a run looked at least recently. If none changed,
-    it is the least recent of all. A name whose files are damaged does not stop the others.
+    If several names are published, and the settings have none, the run takes a name that this DAG has trained on
+    before. Names whose partitions changed since then come first. Among equals, the name that was checked longest ago
+    comes first. A name whose files are damaged does not stop the others.
     """
     from pipeline.config.workspace import MAX_LISTED, published_names
     from pipeline.runs.choices import last_choice
@@ -304,7 +304,7 @@ def _save_choice(settings: Settings, begin: float, partitions: Mapping[str, str]
         return
     training = _training(settings)
     if before := last_choice(settings.workspace, training):
-        # A scheduled run has no events of its own, and still serves those that the run before it served.
+        # A scheduled run has no events of its own. It also serves the events that the run before it served.
         event_times.append(before.newest_event)
     choice = Choice(get_current_context()["run_id"], begin, max(event_times, default=0.0), partitions)
     save_choice(settings.workspace, training, choice)

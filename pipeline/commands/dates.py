@@ -138,8 +138,8 @@ def _span(gap: Mapping[str, str]) -> str:
 def dates(options: argparse.Namespace) -> Result:
     """Show the state of all dates of a dataset name: published, drifted, failed, withdrawn or missing.
 
-    It also shows which dates the champion was trained on, the commands that build failed and missing dates again, and
-    those that bring withdrawn dates back.
+    It also shows which dates the champion was trained on. Commands follow that build failed and missing dates, and that
+    bring withdrawn dates back.
     """
     from pipeline.runs.dates import STATES, dates_of
 

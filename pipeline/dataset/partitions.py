@@ -222,7 +222,7 @@ def newest_partitions(folder: Place, count: int) -> dict[str, str]:
 
 
 def _read(folder: Place, names: Sequence[str]) -> Iterator[tuple[str, Partition]]:
-    """Yield partitions by their names, without those that were removed meanwhile."""
+    """Yield each partition with its name. A partition that was removed in the meantime is left out."""
     paths = [_path(folder, name) for name in names]
     for name, path, content in zip(names, paths, ordered_map(_content, paths, PARALLEL_REQUESTS), strict=True):
         if content is not None:

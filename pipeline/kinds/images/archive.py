@@ -43,7 +43,7 @@ class ArchivedFile(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where a file in an archive begins."""
+    """The beginning of a file in an archive."""
 
     position: int
     """The `offset` of a `Bound` at this file."""
@@ -89,7 +89,7 @@ def bounds_of_archive(
     Raises ValueError if the .txt files beside the first images hold something else than labels.
 
     Args:
-        starts: Where the files of the archive are, in order.
+        starts: The position of each file in the archive, in order.
         files_from: Returns the files from a `Start` on. Only their names are used, apart from those from the first .txt
             file on.
         options: The options of the source.
