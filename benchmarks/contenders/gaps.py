@@ -55,7 +55,7 @@ def main(step_s: float, steps: int, folder: Path) -> None:
         tf.range(BATCH_SIZE, dtype=tf.int64),
     )
     batches = taken_ahead(tf.data.Dataset.from_tensors(batch).repeat().prefetch(4), BATCH_SIZE, strategy)
-    with open_monitor(folder) as monitor, progress("steps", steps * BATCH_SIZE) as advance:
+    with open_monitor(folder) as monitor, progress("steps", steps * BATCH_SIZE, "rows") as advance:
         EpochLoop(clocked, monitor, lambda: False, is_simulated=True).train(1, batches, steps, advance)
     batches.close()
     gaps = [begin - end for begin, end in zip(clocked.began[1:], clocked.ended, strict=False)]

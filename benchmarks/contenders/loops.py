@@ -84,7 +84,7 @@ def ours(job: Job, monitored: bool, strategy: Any = None) -> Loop:
         with _monitor(Path(job["folder"]), monitored) as monitor:
             loop = EpochLoop(steps, monitor, lambda: False, stacked=of_stack)
             begin = time.perf_counter()
-            with progress("steps", count * job["batch_size"]) as advance:
+            with progress("steps", count * job["batch_size"], "images") as advance:
                 loop.train(1, batches, count, advance)
             return time.perf_counter() - begin
 

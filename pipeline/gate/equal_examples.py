@@ -70,7 +70,7 @@ def in_order(ranges: Iterable[Iterable[Numbered]]) -> Iterator[Numbered]:
 def _groups(rows: NDArray[np.void], order: Order, reader: RawReader) -> Iterator[Numbered]:
     """Yield the groups of images with equal bytes, of some images with equal contents."""
     numbers, sizes = rows["number"].tolist(), rows["size"].tolist()
-    with progress("compare", len(rows)) as advance:
+    with progress("compare", len(rows), "images") as advance:
 
         def read(index: int) -> bytes:
             advance(1)

@@ -71,7 +71,7 @@ def list_range(options: ExtractOptions, keys: KeyRange, started_ns: int, show: S
     is_range = keys != EVERYTHING
     layout = layout_of(options.place, options.source) if is_range else ""
     listing = Listing(layout, remote=storage.is_bucket(options.source_uri))
-    with show("extract", 0) as advance:
+    with show("extract", 0, "images") as advance:
         rows = _rows(options, keys, started_ns, listing, advance)
         listing.parts += write_parts(blocks_of(rows), options.folder, PART_LIMITS)
     if is_range and (now := layout_of(options.place, options.source)) != layout:

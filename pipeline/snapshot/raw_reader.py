@@ -168,7 +168,7 @@ def fetch_images(
         return
     reader = RawReader(origin)
     fetched = 0
-    with show("fetch", count, total_bytes=total_bytes) as advance:
+    with show("fetch", count, "images", total_bytes) as advance:
         results = ordered_map(
             lambda row: (row, reader.fetch_to_cache(row)),
             rows,

@@ -64,7 +64,7 @@ def extract(settings: Settings, engine: Engine | None = None) -> Place:
     if not paths:
         return list_all(settings)
     task = Task(list_range_file, allowlists(), _lister(settings).memory)
-    with progress("extract", 0) as advance:
+    with progress("extract", 0, kind_named(settings.example_kind).nouns) as advance:
         engine(task, paths, advance)
     return join(settings, paths)
 

@@ -28,7 +28,7 @@ def log_to_stderr() -> None:
 
 
 @contextmanager
-def progress(what: str, total: int, /, unit: str = "images", total_bytes: int = 0) -> Iterator[Advance]:
+def progress(what: str, total: int, /, unit: str, total_bytes: int = 0) -> Iterator[Advance]:
     """Show how much of `total` is done. The block calls the function that it gets with the number of finished units.
 
     With `total_bytes`, bytes are shown too. The time that is left follows from them, because objects differ in size. A
@@ -59,13 +59,13 @@ class Show(Protocol):
     """Shows the progress of some work: `progress`, or a function that takes its place."""
 
     def __call__(
-        self, what: str, total: int, /, unit: str = "images", total_bytes: int = 0
+        self, what: str, total: int, /, unit: str, total_bytes: int = 0
     ) -> AbstractContextManager[Advance]:
         """Return a context manager whose block reports finished units: see `progress`."""
 
 
 @contextmanager
-def no_progress(_what: str, _total: int, /, unit: str = "images", total_bytes: int = 0) -> Iterator[Advance]:
+def no_progress(_what: str, _total: int, /, unit: str, total_bytes: int = 0) -> Iterator[Advance]:
     """Show nothing. It takes the place of `progress` in one of several processes, whose bars would overlap."""
     yield lambda _count, _size=0: None
 

@@ -184,7 +184,7 @@ class TableLister:
         reader.begin_with(ipc.read_schema(pa.py_buffer(base64.b64decode(range_.first_schema))))
         inference, rows_before = Inference(self._options.columns), Counter[str]()
         rows: list[int] = []
-        with no_progress("schema", 0) as advance:
+        with no_progress("schema", 0, "rows") as advance:
             for piece in (FilePiece(**each) for each in range_.pieces):
                 begun = replace(piece, rows_before=rows_before[piece.file])
                 rows.append(_infer(begun, inference, reader, advance))

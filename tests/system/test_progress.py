@@ -10,7 +10,7 @@ def test_objects_bytes_rate_and_time_left_are_logged(caplog: pytest.LogCaptureFi
     clock = iter([100.0, 111.0, 111.0, 111.0, 120.0, 120.0, 120.0])
     monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
     caplog.set_level(logging.INFO, "pipeline")
-    with progress("fetch", 100, total_bytes=40_000_000) as advance:
+    with progress("fetch", 100, "images", 40_000_000) as advance:
         advance(22, 11_000_000)
         advance(78, 29_000_000)
     assert caplog.messages == [
@@ -25,7 +25,7 @@ def test_without_bytes_the_time_left_is_computed_from_the_objects(
     clock = iter([0.0, 10.0, 10.0, 20.0])
     monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
     caplog.set_level(logging.INFO, "pipeline")
-    with progress("shard", 40) as advance:
+    with progress("shard", 40, "images") as advance:
         advance(10)
     assert caplog.messages == [
         "shard: 10 of 40 images, 1 a second, 30 s left",
