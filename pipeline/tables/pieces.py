@@ -26,11 +26,25 @@ _MAX_OF_ROW_GROUP = 8
 RANGE_MEGABYTES = 32
 """A range has about this many megabytes, which take seconds. A smaller one would take less time than its task to start.
 """
+MIN_BYTES_OF_PROCESS = 8_000_000
+"""A process of this machine that waits for work is worth a range of at least this size, which takes about half
+a second."""
 
 
 def range_bytes() -> int:
     """Return about how many bytes a range of a table has, by TENFOLD_RANGE_MEGABYTES. Raises SettingsError."""
     return whole_number("TENFOLD_RANGE_MEGABYTES", RANGE_MEGABYTES) * 1_000_000
+
+
+def bytes_of_each(total: int, max_bytes: int, processes: int) -> int:
+    """Return about how many bytes each range of a table of `total` bytes has, if processes of this machine read them.
+
+    All processes get equally many ranges, so that none is idle at the end, unless the ranges would be too small.
+    `total` is at least 1.
+    """
+    ranges = -(-total // max_bytes)
+    for_all = -(-ranges // processes) * processes
+    return -(-total // max(ranges, min(for_all, total // MIN_BYTES_OF_PROCESS)))
 
 
 @dataclass(frozen=True)

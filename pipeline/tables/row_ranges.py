@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, groupby
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
@@ -27,11 +28,12 @@ from pipeline.storage import Place, place_of
 from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.parallel import items_ahead
 from pipeline.system.progress import Advance, Show, no_progress, progress
+from pipeline.system.resources import usable_cores
 from pipeline.tables import extract
 from pipeline.tables.files import find_files, keys_of, note_on_splits, table_files
 from pipeline.tables.infer import Inference, infer_schema, require_classes
 from pipeline.tables.options import TableOptions
-from pipeline.tables.pieces import FilePiece, grouped, range_bytes
+from pipeline.tables.pieces import FilePiece, bytes_of_each, grouped, range_bytes
 from pipeline.tables.schema import Schema
 from pipeline.tables.source import (
     BATCHES_AHEAD,
@@ -125,6 +127,8 @@ class TableLister:
         bytes_each = range_bytes()
         options = self._options
         files = table_files(options.place)
+        if starts_quickly and (total := sum(file.stat().st_size for file in files if isinstance(file, Path))):
+            bytes_each = bytes_of_each(total, bytes_each, usable_cores())
         state = _state_of(files)
         pieces = pieces_of_table(files, options.dialect, bytes_each) if is_divisible(files) else []
         # The groups may be half empty.

@@ -18,7 +18,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from pipeline.config.settings import Settings, settings_from
-from pipeline.engines import local
+from pipeline.engines import local, opened_engine
 from pipeline.engines.task import Task
 from pipeline.errors import FileSystemError, SettingsError, SourceError
 from pipeline.snapshot.part import rows_of
@@ -26,10 +26,10 @@ from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.stages.build import build
 from pipeline.stages.extract import describe_range, divide, extract, join, list_all, list_range_file
 from pipeline.storage import place_of
-from pipeline.tables import convert
+from pipeline.tables import convert, pieces, row_ranges
 from pipeline.tables.dialect import Dialect
 from pipeline.tables.files import table_files
-from pipeline.tables.pieces import FilePiece, csv_pieces, grouped, parquet_pieces
+from pipeline.tables.pieces import FilePiece, bytes_of_each, csv_pieces, grouped, parquet_pieces
 from pipeline.tables.source import TableReader, pieces_of_table, read_table
 from standins.fake_gcs import FakeGcs
 
@@ -124,6 +124,37 @@ def test_a_small_table_is_not_divided(tmp_path: Path, settings: Callable[..., Se
     path = tmp_path / "small.csv"
     path.write_text(csv_text(10), newline="")
     assert divide(settings(path)) == []
+
+
+MB = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("total", "max_bytes", "processes", "ranges"),
+    [
+        (1, 32 * MB, 2, 1),
+        (15 * MB, 32 * MB, 2, 1),
+        (16 * MB, 32 * MB, 2, 2),
+        (267 * MB, 32 * MB, 2, 10),
+        (267 * MB, 32 * MB, 1, 9),
+        (267 * MB, 32 * MB, 64, 33),
+        (20_000 * MB, 32 * MB, 64, 640),
+        (10 * MB, MB, 3, 10),
+    ],
+)
+def test_processes_of_this_machine_get_equally_many_ranges(total: int, max_bytes: int, processes: int, ranges: int):
+    size = bytes_of_each(total, max_bytes, processes)
+    assert size <= max_bytes
+    assert -(-total // size) == ranges
+
+
+def test_a_table_is_divided_for_the_processes_of_this_machine(
+    settings: Callable[..., Settings], table: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(row_ranges, "usable_cores", lambda: 7)
+    monkeypatch.setattr(pieces, "MIN_BYTES_OF_PROCESS", 1)
+    with opened_engine("local") as engine:
+        assert len(divide(settings(table), engine)) == 7
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
