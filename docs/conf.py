@@ -35,6 +35,7 @@ html_theme = "furo"
 html_title = "Tenfold"
 html_static_path = ["_static"]
 html_css_files = ["tenfold.css"]
+html_search_scorer = "search_scores.js"
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False

@@ -731,6 +731,15 @@ class Settings(_SettingsToGate):
         "labels. A common value is 0.1.",
     )
 
+    loss: Annotated[Text, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.MODELS, TRAINING] = Field(
+        "",
+        title="Loss",
+        examples=["my_package.losses:focal"],
+        description="Your own package.module:function, which is called with the labels and logits of a batch and "
+        "returns the loss of each example. Empty: the cross-entropy, or for a regression the squared error, which the "
+        "validation always reports.",
+    )
+
     class_weights: Annotated[Literal["none", "balanced"], Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
         "none",
         title="Class weights",
@@ -958,6 +967,11 @@ class Settings(_SettingsToGate):
             raise ValueError(
                 "class_weights must be none with balanced, which shows all classes equally often, got 'balanced'"
             )
+        if self.loss and (self.label_smoothing or self.class_weights != "none"):
+            raise ValueError(
+                "loss must be empty with label_smoothing or class_weights, which change the cross-entropy, got "
+                f"{self.loss!r}: do the same in your function"
+            )
         if self.freeze_epochs and not (self.weights and self.model in APPLICATIONS):
             model = f"model {self.model!r}" if self.model else "the default model"
             raise ValueError(
@@ -983,7 +997,7 @@ class Settings(_SettingsToGate):
             raise ValueError(f"must be {', '.join(MODELS)} or package.module:function")
         return value
 
-    @field_validator("callbacks")
+    @field_validator("callbacks", "loss")
     @classmethod
     def _check_function(cls, value: str) -> str:
         if value and not _FUNCTION.fullmatch(value):

@@ -8,7 +8,7 @@ from pipeline.dataset.shard_cache import GIGABYTE, require_room
 from pipeline.errors import SettingsError
 from pipeline.plan.example_kind import kind_of
 from pipeline.runs.champion import pointer_of
-from pipeline.runs.own_model import require_own_model
+from pipeline.runs.own_code import require_own_code
 from pipeline.runs.training_settings import fitting_settings, require_model, settings_of_training
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.storage import BucketPath, Place, place_of
@@ -78,7 +78,7 @@ def require_trainable(settings: Settings, snapshot: Place) -> None:
     fitting_settings(settings, content.kind, content.table, content.source_uri, training_examples)
     _require_fit(settings, content.multi_label, content.source_uri)
     can_build = kind_of(content).is_model_checked
-    require_own_model(settings, len(content.labels), multi_label=content.multi_label, can_build=can_build)
+    require_own_code(settings, len(content.labels), multi_label=content.multi_label, can_build=can_build)
 
 
 def _require_fit(settings: Settings, multi_label: bool, place: str) -> None:

@@ -58,9 +58,7 @@ def progress(what: str, total: int, /, unit: str, total_bytes: int = 0) -> Itera
 class Show(Protocol):
     """Shows the progress of some work: `progress`, or a function that takes its place."""
 
-    def __call__(
-        self, what: str, total: int, /, unit: str, total_bytes: int = 0
-    ) -> AbstractContextManager[Advance]:
+    def __call__(self, what: str, total: int, /, unit: str, total_bytes: int = 0) -> AbstractContextManager[Advance]:
         """Return a context manager whose block reports finished units: see `progress`."""
 
 

@@ -1,4 +1,4 @@
-"""Check a user's own model: `python -m pipeline.training.check CLASSES LABELS ANSWER < SETTINGS`.
+"""Check a user's own model and loss: `python -m pipeline.training.check CLASSES LABELS ANSWER < SETTINGS`.
 
 The process builds the model and traces a training step, as the first step of a training does. LABELS is `one` or
 `several`: the labels of an image. SETTINGS are JSON. The file ANSWER gets JSON, too: {}, or the error as
@@ -16,6 +16,7 @@ from pipeline.config.automatic import TrainingSettings, training_settings
 from pipeline.errors import SettingsError, error_to_json
 from pipeline.training.model.models import build_model, model_options
 from pipeline.training.model.own_functions import explain_errors
+from pipeline.training.model.own_loss import own_loss
 from pipeline.training.model.task import ONE_LABEL, SeveralLabels, Task
 from pipeline.training.step.steps import StepOptions, Steps
 
@@ -26,7 +27,8 @@ def main(classes: int, labels: str, answer: Path) -> None:
     failure = {}
     try:
         model = build_model(model_options(settings), classes)
-        with explain_errors(f"model {settings.model!r} cannot take a training step: correct what it does in training"):
+        own = f"loss {settings.loss!r}" if ":" not in settings.model else f"model {settings.model!r}"
+        with explain_errors(f"{own} cannot take a training step: correct what it does in training"):
             trace_step(model, settings, ONE_LABEL if labels == "one" else SeveralLabels())
     # Any other error ends this process. Its parent then warns, and leaves the check to the training.
     except SettingsError as error:
@@ -44,7 +46,7 @@ def trace_step(model: keras.Model, settings: TrainingSettings, task: Task) -> No
     optimizer.build(model.trainable_variables)
     options = StepOptions(
         task=task,
-        loss=task.training_loss(settings.label_smoothing, None),
+        loss=own_loss(settings.loss, task) if settings.loss else task.training_loss(settings.label_smoothing, None),
         flip=settings.flip,
         color_jitter=settings.color_jitter,
         micro_batches=settings.micro_batches,

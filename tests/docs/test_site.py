@@ -84,6 +84,9 @@ def test_every_page_is_readable_offline(seen: Seen, site: Path, width: int, sche
         ("why is my GPU waiting", "Why is my GPU waiting?"),
         ("checkpoint", "Exact resume"),
         ("pytorch", "Read the shards"),
+        ("s3", "Use data in another cloud"),
+        ("mlflow", "Use MLflow or Weights & Biases"),
+        ("focal loss", "Use your own loss"),
     ],
 )
 def test_the_search_finds_the_page_that_answers(seen: Seen, site: Path, question: str, answer: str):
@@ -91,3 +94,12 @@ def test_the_search_finds_the_page_that_answers(seen: Seen, site: Path, question
     seen.until("document.querySelector('#search-results p.search-summary')?.innerText.includes('found')")
     titles = seen.page.locator("#search-results li a").all_inner_texts()
     assert any(answer in title for title in titles[:10]), titles
+
+
+def test_pages_come_before_the_changelog(seen: Seen, site: Path):
+    seen.page.goto(f"{(site / 'search.html').as_uri()}?q=retrain")
+    seen.until("document.querySelector('#search-results p.search-summary')?.innerText.includes('found')")
+    links = [link.get_attribute("href") or "" for link in seen.page.locator("#search-results li a").all()]
+    of_changelog = ["changelog" in link for link in links]
+    assert any(of_changelog)
+    assert of_changelog == sorted(of_changelog)

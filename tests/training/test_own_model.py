@@ -9,7 +9,7 @@ import pytest
 from pipeline.__main__ import main
 from pipeline.config.settings import settings_from
 from pipeline.errors import SettingsError
-from pipeline.runs.own_model import require_own_model
+from pipeline.runs.own_code import require_own_code
 from tests.conftest import MakeImages
 
 OWN = """
@@ -116,7 +116,7 @@ def test_a_user_model_that_may_work_on_the_training_worker_is_accepted(
     model: str, message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     places = {"source_uri": str(tmp_path), "workspace": str(tmp_path / "w"), "image_size": 32}
-    require_own_model(settings_from({**places, "model": model}), 2)
+    require_own_code(settings_from({**places, "model": model}), 2)
     warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert [message in warning for warning in warnings] == ([True] if message else [])
 
@@ -140,7 +140,7 @@ def test_a_model_that_fails_in_the_first_step_is_refused(
 ):
     places = {"source_uri": str(tmp_path), "workspace": str(tmp_path / "w"), "image_size": 32}
     with pytest.raises(SettingsError, match=message):
-        require_own_model(
+        require_own_code(
             settings_from({**places, **values, "model": f"own_models:{model}"}), 2, multi_label=multi_label
         )
 
@@ -176,10 +176,10 @@ def test_a_worker_without_tensorflow_searches_the_source_for_the_function(
     file.write_text(source)
     settings = settings_from({"model": f"{module}:small"})
     if not message:
-        require_own_model(settings, 2)
+        require_own_code(settings, 2)
         return
     with pytest.raises(SettingsError, match=f"model '{module}:small'.*{file}.*") as refused:
-        require_own_model(settings, 2)
+        require_own_code(settings, 2)
     assert message in str(refused.value)
 
 
@@ -188,4 +188,4 @@ def test_a_worker_without_tensorflow_searches_the_source_for_the_function(
 )
 def test_a_worker_without_tensorflow_accepts_a_model_that_it_cannot_inspect(without_tensorflow: Path, model: str):
     (without_tensorflow / "models.py").touch()
-    require_own_model(settings_from({"model": model}), 2)
+    require_own_code(settings_from({"model": model}), 2)

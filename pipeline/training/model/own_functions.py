@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from pipeline.errors import OwnCodeError, SettingsError, TenfoldError
-from pipeline.runs.own_model import missing_function_error
+from pipeline.runs.own_code import missing_function_error
 
 
 def import_function(what: str, name: str) -> Callable[..., Any]:

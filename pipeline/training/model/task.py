@@ -33,6 +33,10 @@ class Task(Protocol):
             class_counts: Training examples of each class, if all classes weigh the same; None if all examples do.
         """
 
+    def targets(self, labels: tf.Tensor) -> tf.Tensor:
+        """Return the labels as a loss of the user's own takes them."""
+        return labels
+
     @abstractmethod
     def loss(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Return the plain loss of each example, (n,), which a validation reports."""
@@ -146,9 +150,13 @@ class Regression(Task):
         """Return the squared error. No setting changes it."""
         return self.loss
 
+    def targets(self, labels: tf.Tensor) -> tf.Tensor:
+        """Return the labels less their mean, in units of the deviation: float32, (n,)."""
+        return self._centered(labels) / self._deviation
+
     def loss(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Return the squared error, in units of the deviation."""
-        return tf.square(logits[:, 0] - self._centered(labels) / self._deviation)
+        return tf.square(logits[:, 0] - self.targets(labels))
 
     def measured(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Return the absolute error, in the unit of the label."""

@@ -8,6 +8,7 @@ import tensorflow as tf
 from pipeline.config.automatic import TrainingSettings
 from pipeline.dataset.manifest import Dataset
 from pipeline.training.model.models import base_of
+from pipeline.training.model.own_loss import own_loss
 from pipeline.training.model.tensor_kind import task_of, tensor_kind_of
 from pipeline.training.step.loop import Features, TakesSteps
 from pipeline.training.step.optimizer import updates_done
@@ -61,9 +62,10 @@ def step_options(settings: TrainingSettings, dataset: Dataset, steps_per_epoch: 
         return StepOptions(simulated_s=settings.simulated_step_ms / 1000)
     task, kind = task_of(dataset), tensor_kind_of(dataset)
     class_counts = dataset.class_counts("train") if settings.class_weights == "balanced" else None
+    usual = task.training_loss(settings.label_smoothing, class_counts)
     return StepOptions(
         task=task,
-        loss=task.training_loss(settings.label_smoothing, class_counts),
+        loss=own_loss(settings.loss, task) if settings.loss else usual,
         flip=settings.flip and kind.is_augmented,
         color_jitter=settings.color_jitter if kind.is_augmented else 0.0,
         seed=settings.seed,

@@ -169,7 +169,10 @@ class Steps:
         pairs = [*zip(gradients, self._model.trainable_variables, strict=True)]
         reached = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
         if not reached:
-            raise SettingsError("the loss depends on no weight of the model: use its layers in what it returns")
+            raise SettingsError(
+                "the loss depends on no weight of the model: it must use its layers in what it returns, and a loss of "
+                "your own must use the logits"
+            )
         unreached = [variable.path for gradient, variable in pairs if gradient is None]
         # The step is traced for each replica, and again for batches of another shape.
         if not self._unreached.issuperset(unreached):

@@ -1,4 +1,4 @@
-"""Refuse a model of the user's own that cannot be built, before an image is sharded."""
+"""Refuse a model or a loss of the user's own that cannot be used, before an image is sharded."""
 
 import ast
 import json
@@ -23,27 +23,31 @@ _BOUND_IN_OTHER_WAYS = frozenset({"*", "__getattr__", "globals", "vars", "setatt
 _log = logging.getLogger(__name__)
 
 
-def require_own_model(settings: Settings, classes: int, *, multi_label: bool = False, can_build: bool = True) -> None:
-    """Build the model that `settings.model` names if it is a function, and trace a training step of it.
+def require_own_code(settings: Settings, classes: int, *, multi_label: bool = False, can_build: bool = True) -> None:
+    """Build the model, and trace a training step of it, if `settings.model` or `settings.loss` names a function.
 
     This takes a separate process without a GPU.
 
-    Does nothing for other models. Only looks for the function on workers without TensorFlow, which do not train, and
-    with `can_build=False`, if the model needs facts that are not known yet.
+    Does nothing if neither is a function. Only looks for the functions on workers without TensorFlow, which do not
+    train, and with `can_build=False`, if the model needs facts that are not known yet.
 
-    If the module or the function fails, it only warns: the worker that trains may have other packages, and a GPU. If
-    the training step fails, it raises: the packages were there to build the model, and tracing a step needs no GPU.
+    If a module or the function of a model fails, it only warns: the worker that trains may have other packages, and a
+    GPU. If the training step fails, it raises: the packages were there to build the model, and tracing a step needs no
+    GPU.
 
     Raises:
-        SettingsError: If the module has no such function, or if the function does not take an image size and a number
-            of classes, or returns a model that cannot be used or trained.
+        SettingsError: If a module has no such function, or if a function does not take what it gets, or returns a model
+            or losses that cannot be used or trained.
     """
-    if ":" not in settings.model:
+    functions = {name: value for name in ("model", "loss") if ":" in (value := getattr(settings, name))}
+    if not functions:
         return
     if not can_build or not find_spec("tensorflow"):
-        _require_function(settings.model)
+        for what, function in functions.items():
+            _require_function(what, function)
         return
-    _log.info("checking the model %s: building it and tracing a training step in a separate process", settings.model)
+    checked = " and ".join(f"the {what} {function}" for what, function in functions.items())
+    _log.info("checking %s: building the model and tracing a training step in a separate process", checked)
     # The weights are not read: only the model is checked.
     given = settings.model_copy(update={"weights": "", "freeze_epochs": 0})
     labels = "several" if multi_label else "one"
@@ -61,12 +65,12 @@ def require_own_model(settings: Settings, classes: int, *, multi_label: bool = F
             )
             content = json.load(answer)  # An empty file, which raises, if the user's code ended the process.
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired, json.JSONDecodeError) as error:
-        _log.warning("could not check the model %s (%s): the training will check it", settings.model, error)
+        _log.warning("could not check %s (%s): the training will check it", checked, error)
         return
     failure = error_from_json(**content) if content else None
     if isinstance(failure, OwnCodeError):
         _log.warning(
-            "%s. The training will check the model again, because its worker may have a GPU and other packages", failure
+            "%s. The training will check this again, because its worker may have a GPU and other packages", failure
         )
     elif failure:
         raise failure
@@ -82,30 +86,30 @@ def missing_function_error(what: str, function: str, module: str, functions: Col
     return SettingsError(f"{what} does not exist, because {module} has no {function!r}: {advice}")
 
 
-def _require_function(model: str) -> None:
+def _require_function(what: str, name: str) -> None:
     """Look for a function in the source of its module, without importing the module: it would need TensorFlow.
 
     Says nothing if this worker does not have the source, or if the source does not show all names of the module.
     """
-    module, _, function = model.partition(":")
+    module, _, function = name.partition(":")
     spec = _spec_of(module)
     source = Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
     if source is None:
         _log.info(
-            "the module of the model %s is not installed on this worker: the training will check the model", model
+            "the module of the %s %s is not installed on this worker: the training will check the %s", what, name, what
         )
         return
     try:
         nodes = [*ast.walk(ast.parse(source.read_bytes()))]
     except (SyntaxError, ValueError) as error:
-        raise SettingsError(f"model {model!r} cannot be imported: {source} is not valid Python ({error})") from error
-    # All names, those within functions too: a model is only refused if its name cannot be meant by anything.
+        raise SettingsError(f"{what} {name!r} cannot be imported: {source} is not valid Python ({error})") from error
+    # All names, those within functions too: a function is only refused if its name cannot be meant by anything.
     functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     imported = {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
     named = {node.id for node in nodes if isinstance(node, ast.Name)}
     names = functions | imported | named
     if function not in names and not names & _BOUND_IN_OTHER_WAYS:
-        raise missing_function_error(f"model {model!r}", function, str(source), functions | imported)
+        raise missing_function_error(f"{what} {name!r}", function, str(source), functions | imported)
 
 
 def _spec_of(module: str) -> ModuleSpec | None:
