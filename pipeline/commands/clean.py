@@ -72,6 +72,8 @@ def clean(options: argparse.Namespace) -> Result:
 
     settings, days = settings_of(options), _days(options.older_than)
     require_buckets({"workspace": place_of(settings.workspace), "publish_uri": settings.datasets_folder})
+    if not place_of(settings.workspace).is_dir():
+        raise SettingsError(f"workspace {settings.workspace} is not a folder: name it with --set workspace=...")
     unused, kept = _divided(settings, days)
     total = sum(each.size for each in unused)
     is_agreed = bool(unused) and not options.dry_run and (options.yes or _agrees(unused, total))

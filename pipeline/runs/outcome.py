@@ -21,6 +21,7 @@ def outcome_lines(result: Mapping[str, Any]) -> list[str]:
         "Report": _link(report) if report else None,
         result.get("split", "validation").title(): _score(result),
         "Verdict": result.get("verdict"),
+        "Speed": _speed(result.get("examples_per_s")),
         "Promotion": result.get("promotion"),
     }
     return [f"{name + ':':<15}{value}" for name, value in rows.items() if value]
@@ -47,6 +48,11 @@ def _comet(experiment: str) -> str:
     """Return the address of the experiment, or the folder of its archives with what to do with them."""
     is_online = not experiment or experiment.startswith(("http://", "https://"))
     return experiment if is_online else f"{experiment} (not sent: docs/how-to/comet.md explains how to upload it)"
+
+
+def _speed(examples_per_s: float | None) -> str:
+    """Return the speed of the steady steps; empty if it is unknown."""
+    return f"{examples_per_s:,.0f} examples per second" if examples_per_s else ""
 
 
 def _score(result: Mapping[str, Any]) -> str:

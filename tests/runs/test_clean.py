@@ -197,6 +197,11 @@ def test_an_age_must_be_a_number_of_days(text: str, capsys: pytest.CaptureFixtur
     assert f"--older-than must be a number of days from 1d, such as 30d, got '{text}'" in capsys.readouterr().err
 
 
+def test_a_workspace_that_is_missing_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clean", f"--set=workspace={tmp_path / 'mistyped'}"]) == 1
+    assert f"workspace {tmp_path / 'mistyped'} is not a folder" in capsys.readouterr().err
+
+
 def test_nothing_is_removed_if_the_champion_cannot_be_read(settings: Settings) -> None:
     build_twice(settings)
     write_json(Path(settings.workspace) / "models" / "pets" / "champion.json", {"format": 2, "history": "damaged"})
@@ -218,6 +223,7 @@ def test_a_link_is_neither_followed_nor_removed(settings: Settings, clean: Clean
 def test_copies_of_shards_are_removed_unless_they_are_read(clean: Clean, tmp_path: Path) -> None:
     folder = tmp_path / "local" / "shards" / ("a" * 16)
     folder.mkdir(parents=True)
+    (tmp_path / "workspace").mkdir()
     for name in ("1-train", "2-train"):
         (folder / name).write_bytes(b"shard")
     age(folder)

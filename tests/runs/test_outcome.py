@@ -20,6 +20,7 @@ RESULT: dict[str, Any] = {
     "model": "/runs/r/t/model.keras",
     "comet": "/runs/r/t/comet",
     "verdict": "Compute-bound",
+    "examples_per_s": 4485.4,
     "promotion": "promoted: the first model",
     "report": "/runs/r/t/report.html",
 }
@@ -32,6 +33,7 @@ LINES = [
     "Report:        file:///runs/r/t/report.html",
     "Validation:    accuracy 95.8%, baseline 20.9%; best epoch: 8 of 10",
     "Verdict:       Compute-bound",
+    "Speed:         4,485 examples per second",
     "Promotion:     promoted: the first model",
 ]
 
@@ -49,7 +51,7 @@ def test_the_command_line_ends_with_the_results_of_a_run(name: str) -> None:
         ({"dataset": "gs://b/d", "rejected": 0, "examples": {"train": 9}}, ["Dataset:       gs://b/d",
          "Card:          gs://b/d/card.html"]),
         ({"headline": "accuracy 95.8%", "metrics": {}, "split": "test"}, ["Test:          accuracy 95.8%"]),
-        ({"comet": "https://comet/e", "report": ""}, ["Comet:         https://comet/e"]),
+        ({"comet": "https://comet/e", "report": "", "examples_per_s": None}, ["Comet:         https://comet/e"]),
     ],
 )  # fmt: skip
 def test_results_that_are_missing_have_no_line(result: dict[str, Any], lines: list[str]) -> None:
