@@ -32,11 +32,12 @@ demo-gcs: env ## run with buckets, against a server on this machine that simulat
 up: env ## start Airflow with its UI and keep it running
 	@$(AIRFLOW) up
 
-down: env ## stop Airflow
-	@$(AIRFLOW) down
+# Neither makes the environment: an Airflow that runs has one.
+down: ## stop Airflow
+	@if [ -x $(VENV_PYTHON) ]; then $(AIRFLOW) down; else echo 'Airflow is not running'; fi
 
-status: env ## list the processes of Airflow
-	@$(AIRFLOW) status
+status: ## list the processes of Airflow
+	@if [ -x $(VENV_PYTHON) ]; then $(AIRFLOW) status; else echo 'Airflow is not running. `make up` starts it'; exit 1; fi
 
 docker-up: ## start Airflow as containers, with Postgres, Celery and two workers (settings: .env)
 	@python3 -m scripts.compose.env >/dev/null

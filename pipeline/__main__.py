@@ -38,8 +38,6 @@ def main(arguments: Sequence[str]) -> int:
     log_to_stderr()
     # A person who runs a command on their own machine is the administrator.
     open_unless_set()
-    if command.warns_if_open and (warning := open_warning()):
-        _log.info("%s", warning)
     try:
         if command.extra:
             require_extra(command.extra, command.name)
@@ -60,6 +58,9 @@ def main(arguments: Sequence[str]) -> int:
         print("stopped: run the same command to continue from here", file=sys.stderr)  # noqa: T201
         # 130 is 128 + SIGINT, as shells report it.
         return EXIT_PREEMPTED if isinstance(stop, _Terminated) else 130
+    # After the work: an error is the last thing to read, and nothing else explains it.
+    if command.warns_if_open and (warning := open_warning()):
+        _log.info("%s", warning)
     print(json.dumps(result) if options.json else command.printer(result))  # noqa: T201
     return 0 if result.get("ok", True) else EXIT_BAD
 

@@ -1,11 +1,12 @@
 """The parser of the command line, with all commands and the list of settings."""
 
 import argparse
+import difflib
 import textwrap
 from collections.abc import Sequence
 
 from pipeline import __version__
-from pipeline.commands import build, datasets, dates, models, pages, training
+from pipeline.commands import build, clean, datasets, dates, models, pages, training
 from pipeline.commands.command import program
 from pipeline.config.settings import Settings
 
@@ -33,6 +34,7 @@ COMMANDS = (
     models.rollback,
     datasets.show,
     models.predict,
+    clean.clean,
     build.samples,
 )
 """All commands, in the order of the help."""
@@ -48,11 +50,19 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     first = " ".join(arguments[:1])
     if first not in names and (offered := [name for name in names if name.startswith(f"{first} ")]):
         parser.error(f"`{first}` must be followed by another word. The commands are: {', '.join(offered)}")
+    if first and first not in names and not first.startswith("-"):
+        parser.error(_unknown_command(first, names))
     # Unknown options are collected, because many are settings without --set, for which the error has a hint.
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{_set_hint(unknown, arguments)}")
     return options
+
+
+def _unknown_command(word: str, names: Sequence[str]) -> str:
+    if close := difflib.get_close_matches(word, names, n=1):
+        return f"`{word}` is not a command: did you mean {close[0]}?"
+    return f"`{word}` is not a command. The commands are: {', '.join(names)}"
 
 
 def _set_hint(unknown: Sequence[str], arguments: Sequence[str]) -> str:
@@ -61,7 +71,7 @@ def _set_hint(unknown: Sequence[str], arguments: Sequence[str]) -> str:
     for option in unknown:
         name, _, value = option.removeprefix("--").partition("=")
         field = name.replace("-", "_")
-        if option.startswith("--") and field in Settings.model_fields:
+        if (option.startswith("--") or value) and field in Settings.model_fields:
             # The value is looked up in all arguments, because argparse may have taken it for something else.
             following = arguments[list(arguments).index(option) + 1 :][:1]
             given = [value] if value else [each for each in following if not each.startswith("--")]

@@ -5,7 +5,7 @@ import logging
 import sys
 from pathlib import Path
 
-from pipeline.commands.command import RUN_ID, Result, argument, command, program
+from pipeline.commands.command import RUN_ID, Result, argument, command, printer_at, program
 from pipeline.commands.options import settings_of
 from pipeline.config.settings import Settings
 from pipeline.errors import SettingsError
@@ -15,7 +15,16 @@ from pipeline.storage.local import FULL
 _log = logging.getLogger(__name__)
 
 
-@command("run", "--set source_uri=/data/flowers --set epochs=30", extra="training", warns_if_open=True)
+_OUTCOME = printer_at("pipeline.runs.outcome:outcome_text")
+
+
+@command(
+    "run",
+    "--set source_uri=/data/flowers --set epochs=30",
+    extra="training",
+    warns_if_open=True,
+    printer=_OUTCOME,
+)
 def run(options: argparse.Namespace) -> Result:
     """Build a dataset from images or a table, then train on it."""
     from pipeline.stages.build import build
@@ -30,13 +39,14 @@ def run(options: argparse.Namespace) -> Result:
     "--set dataset=workspace/datasets/flowers/4766e75c17183005 --set epochs=30",
     extra="training",
     warns_if_open=True,
+    printer=_OUTCOME,
 )
 def train(options: argparse.Namespace) -> Result:
     """Train on a published dataset (--set dataset=...)."""
     settings = settings_of(options)
     if not settings.dataset:
         raise SettingsError("dataset is empty: name the folder of a published dataset, with --set dataset=...")
-    return _trained(settings, place_of(settings.dataset))
+    return {"dataset": settings.dataset, **_trained(settings, place_of(settings.dataset))}
 
 
 def _trained(settings: Settings, dataset: Place) -> Result:

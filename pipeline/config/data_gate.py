@@ -19,6 +19,8 @@ Action = Literal["continue", "ask", "fail"]
 
 _ACTIONS = "What happens above the {}: continue logs a warning, ask asks a person, and fail stops the run."
 
+_COMPARE = "look at the dataset cards of both, and go on if the change is meant"
+
 MAX_SHOWN = 10
 """A sentence names at most this many columns."""
 
@@ -134,6 +136,17 @@ def _imbalance(quality: Mapping[str, Any], threshold: float) -> str:
     )
 
 
+def _advice(quality: Mapping[str, Any], advice: str) -> str:
+    """Return what to do about a change since the last version. If that has another source, the name comes first."""
+    if not (source := quality.get("other_source")):
+        return advice[0].upper() + advice[1:]
+    what = "table" if quality["unit"] == "row" else "images"
+    return (
+        f"That version has another source, {source}. If these are not the same {what}, choose another dataset_name. "
+        f"Otherwise, {advice}"
+    )
+
+
 def _drift(quality: Mapping[str, Any], threshold: float) -> str:
     drift = dict(quality.get("drift") or {})
     against = drift.pop("against", None)
@@ -143,7 +156,7 @@ def _drift(quality: Mapping[str, Any], threshold: float) -> str:
     numbers = ", ".join(f"{name} by {drift[name]:.2f}" for name in over)
     return (
         f"the {quality['unit']}s differ from those of version {against} in {numbers}, more than "
-        f"max_drift={threshold:g}: look at the dataset cards of both, and go on if the change is meant"
+        f"max_drift={threshold:g}. {_advice(quality, _COMPARE)}"
     )
 
 
@@ -155,8 +168,8 @@ def _columns(quality: Mapping[str, Any], threshold: float) -> str:
     shown = first_of((f"{name!r} {what}" for name, what in columns.items()), MAX_SHOWN)
     return (
         f"{counted(len(columns), 'column')} of version {changes['against']} changed, more than "
-        f"max_changed_columns={threshold}: {shown}. Repair the table, correct columns and drop_columns, or go on if "
-        "the change is meant"
+        f"max_changed_columns={threshold}: {shown}. "
+        + _advice(quality, "repair the table, correct columns and drop_columns, or go on if the change is meant")
     )
 
 
@@ -174,7 +187,8 @@ def _new_values(quality: Mapping[str, Any], threshold: float) -> str:
     )
     return (
         f"{counted(len(over), 'column')} have texts that version {changes['against']} did not have, more than "
-        f"max_new_values_fraction={threshold:g}: {shown}. A model of that version knows none of them"
+        f"max_new_values_fraction={threshold:g}: {shown}. "
+        + _advice(quality, "a model of that version knows none of them")
     )
 
 
@@ -187,8 +201,7 @@ def _means(quality: Mapping[str, Any], threshold: float) -> str:
     shown = first_of((f"{name!r} by {means[name]:.2f}" for name in over), MAX_SHOWN)
     return (
         f"the means of {counted(len(over), 'column')} moved since version {changes['against']} by more than "
-        f"max_mean_drift={threshold:g} standard deviations: {shown}. Look at the dataset cards of both, and go on if "
-        "the change is meant"
+        f"max_mean_drift={threshold:g} standard deviations: {shown}. {_advice(quality, _COMPARE)}"
     )
 
 

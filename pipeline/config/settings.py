@@ -1142,6 +1142,14 @@ def _read_file(path: Path) -> dict[str, Any]:
     return values
 
 
+_TYPES = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+}
+"""What a value must be, by the kind of error of Pydantic."""
+
+
 def _sentence(problem: Any) -> str:
     field = _shorten(".".join(str(part) for part in problem["loc"]))
     if problem["type"] == "extra_forbidden" and field in OPTIONS_OF_COMPARISON:
@@ -1154,7 +1162,7 @@ def _sentence(problem: Any) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     if not field:  # The message names the fields that do not go together.
         return str(message)
-    message = message.removeprefix("Input should be ").replace("String should ", "must ")
+    message = _TYPES.get(problem["type"], message).removeprefix("Input should be ").replace("String should ", "must ")
     message = message if message.startswith("must") else f"must be {message}"
     return f"{field} {message}, got {_shorten(repr(problem['input']))}"
 

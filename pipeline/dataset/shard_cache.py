@@ -250,6 +250,17 @@ class ShardCache:
                 yield _Copy(stat.st_mtime_ns, stat.st_size, path)
 
 
+def remove_copies(version: Path) -> None:
+    """Remove the copies of one version in a cache, except those that a process reads. `version` is their folder."""
+    with locked(version.parent / ".lock"):
+        storage.sweep(version)
+        # A copy that was removed by hand has left its lock.
+        for name in sorted({path.name.removeprefix(".").removesuffix(".lock") for path in version.iterdir()}):
+            _remove(version / name)
+        with suppress(OSError):  # It has a copy that a process reads.
+            version.rmdir()
+
+
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
     """Turn an error of the disk, mostly that it is full, into a StorageError with advice."""

@@ -4,6 +4,7 @@ Some facts are known when the shards are planned, so that a leak is reported bef
 known when the shards are written.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -24,6 +25,7 @@ from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import Snapshot
 
 Quality = dict[str, Any]
+_DIGITS = re.compile("[0-9]+")
 
 
 def planned_facts(
@@ -54,11 +56,20 @@ def planned_facts(
         "drift": _drift(facts, {}, before),
         "classes_new": sorted(set(snapshot.classes) - known),
         "classes_gone": sorted(known - set(snapshot.classes)),
+        **_other_source(snapshot.source_uri, before),
     }
     # Labels that have an id but no example, neither in this version nor in the last one.
     with_images = {*snapshot.classes, *snapshot.box_labels, *facts["classes_gone"]}
     facts["classes_unused"] = [label for label in labels if label not in with_images]
     return facts
+
+
+def _other_source(source: str, before: Dataset | None) -> dict[str, str]:
+    """Return the source of the last version if it is another one: two tables may have one file name."""
+    # A date in a path differs between the dates of one source.
+    if before is None or _DIGITS.sub("", before.source["uri"]) == _DIGITS.sub("", source):
+        return {}
+    return {"other_source": str(before.source["uri"])}
 
 
 def skipped_by_name(snapshot: Snapshot) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Archives of Comet, whole or absent, also those of a process that was killed.
 
-comet/try-1/KEY.zip   the archive of one attempt, for `comet upload`
+comet/try-1/KEY.zip   the archive of one attempt, for `comet upload`. That of the last attempt also has the results
 comet/try-1/.open/    messages that Comet has not packed yet, and a lock: the attempt is under way or was killed. The
                       dot before its name keeps it out of buckets
 
@@ -17,7 +17,7 @@ import shutil
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -50,10 +50,13 @@ class Attempt:
         write_json(self.open / DESCRIPTION, description(key, project, workspace), synced=True)
         sync_folder(self.open)
 
-    def close(self) -> Path | None:
-        """Pack what Comet left, and return the archive; None if Comet left nothing."""
+    def close(self, *, extends: bool = False) -> Path | None:
+        """Pack what Comet left, and return the archive; None if Comet left nothing.
+
+        With `extends`, what Comet left is added to the newest archive of the training, if there is one.
+        """
         with self._lock:
-            return _pack(self.open)
+            return (extends and _added(self.open)) or _pack(self.open)
 
     def discard(self) -> None:
         """Remove what Comet left, because Comet has it elsewhere."""
@@ -131,10 +134,28 @@ def _pack(opened: Path) -> Path | None:
     described = json.loads((opened / DESCRIPTION).read_bytes())
     archive = opened.parent / f"{described['offline_id']}.zip"
     if source is not None and not archive.exists():  # An archive exists after a kill between packing and removing.
-        _write(archive, source, described)
+        _write(archive, [source], described)
         sync_folder(archive.parent)  # A power loss must not keep the removal alone.
     _remove(opened)
     return archive if archive.exists() else None
+
+
+def _added(opened: Path) -> Path | None:
+    """Add what Comet left to the newest archive, and return it; None if there is no archive that can take it."""
+    source, newest = _source(opened), archives(opened.parent.parent)[-1:]
+    if source is None or not newest or not zipfile.is_zipfile(newest[0]):
+        return None
+    [archive] = newest
+    own = {part.name for part in source.iterdir()} - {MESSAGES, DESCRIPTION}
+    with zipfile.ZipFile(archive) as packed:
+        if not _is_sound(packed) or own.intersection(packed.namelist()):
+            return None
+        before = zipfile.Path(packed)
+        # A kill before the removal leaves the messages for an archive of their own. The server then gets them twice.
+        _write(archive, [before, source], json.loads((before / DESCRIPTION).read_bytes()))
+    sync_folder(archive.parent)
+    _remove(opened)
+    return archive
 
 
 def _source(opened: Path) -> Path | zipfile.Path | None:
@@ -152,19 +173,20 @@ def _is_sound(packed: zipfile.ZipFile) -> bool:
         return False
 
 
-def _write(archive: Path, source: Path | zipfile.Path, described: dict[str, Any]) -> None:
+def _write(archive: Path, sources: Sequence[Path | zipfile.Path], described: dict[str, Any]) -> None:
     with (
         write_whole(archive, synced=True) as file,
         zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL) as packed,
     ):
         packed.writestr(DESCRIPTION, json.dumps(stopped(described)))
-        for part in source.iterdir():
-            if part.name != DESCRIPTION:
+        with packed.open(MESSAGES, "w", force_zip64=True) as writer:
+            for source in sources:
+                with (source / MESSAGES).open("rb") as reader:
+                    writer.writelines(filter(is_whole_message, reader))
+        for part in (part for source in sources for part in source.iterdir()):
+            if part.name not in (DESCRIPTION, MESSAGES):
                 with part.open("rb") as reader, packed.open(part.name, "w", force_zip64=True) as writer:
-                    if part.name == MESSAGES:
-                        writer.writelines(filter(is_whole_message, reader))
-                    else:
-                        shutil.copyfileobj(reader, writer)
+                    shutil.copyfileobj(reader, writer)
 
 
 def _remove(opened: Path) -> None:

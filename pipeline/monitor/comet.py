@@ -38,10 +38,11 @@ class Session:
     """The open experiment of a run. Until end(), Comet writes into a folder `try-<n>` of its own.
 
     The experiment is online if Comet finds an API key and the server answers, otherwise offline. Opening it may take
-    30 s. First, the constructor packs what killed attempts left in `folder`.
+    30 s. First, the constructor packs what killed attempts left in `folder`. With `is_addition`, an offline session
+    becomes part of the newest archive, because it logs results of the same attempt.
     """
 
-    def __init__(self, folder: Path, options: CometOptions) -> None:
+    def __init__(self, folder: Path, options: CometOptions, *, is_addition: bool = False) -> None:
         _recover(folder)
         _comet()
         key = comet_internals.setting("comet.api_key")
@@ -52,7 +53,7 @@ class Session:
             self._attempt = _new_attempt(folder, options)
         self.folder = self._attempt.open
         """A folder for files that are made to be logged. `end` removes it."""
-        self._is_online = online is not None
+        self._is_online, self._is_addition = online is not None, is_addition
         self.experiment: Any = online or _begin(options, self._attempt.open, online=False)
 
     def end(self) -> str:
@@ -70,7 +71,7 @@ class Session:
             return url
         if self._is_online:
             _log.warning("Comet's server may not have all values of this attempt; an archive keeps them")
-        return str(self._attempt.close() or url)
+        return str(self._attempt.close(extends=self._is_addition) or url)
 
 
 class CometSink:

@@ -346,7 +346,7 @@ def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None
     metrics = best.metrics | {each.metric.key_on(split): each.estimate.value for each in figures} | best.metrics
     headline = headline_in(evaluation)
     verdict = diagnose_run(run.folder)
-    # The folder of the archives, one for each attempt and one for the results, or a URL.
+    # The folder of the archives, one for each attempt, or a URL.
     comet_place = str(run.folder / "comet") if archives(run.folder / "comet") else comet
     result = {
         "run": str(run.place),

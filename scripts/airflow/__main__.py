@@ -25,9 +25,10 @@ AT_ONCE_ELSEWHERE = 16
 def main() -> int:
     """Carry out one command. Returns its exit code: 0, 1 failed, 2 refused, 130 after Ctrl-C."""
     args = command_parser().parse_args()
-    open_unless_set()
     try:
+        # Before the variables that are not set get values: the layout holds what the person has set.
         layout = layout_from(os.environ, args.dags)
+        open_unless_set()
         try:
             with Signals() as signals:
                 return _command(args, layout, signals)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pipeline.config.allowed import ALL
 from scripts.airflow.database import forget_migration, is_migrated, note_migration
+from scripts.airflow.differences import differences, noted_settings
 from scripts.airflow.errors import Failed, Refused
 from scripts.airflow.keys import USER, load_keys, write_private
 from scripts.airflow.processes import Identity, end, find, identify, spawn
@@ -25,6 +26,7 @@ from scripts.airflow.settings import DATABASE, Layout, environment, url_of
 from scripts.airflow.signals import Signals
 from scripts.ports import HOST, is_forbidden, is_taken
 
+PORT = "TENFOLD_PORT"
 FAVORITE_PORT = 8080
 MIGRATION, SCHEDULER = "db-migrate", "scheduler"
 USUAL: Mapping[str, str] = {}
@@ -91,7 +93,7 @@ class Embedded(Airflow):
             signals.pause(0.1)
         if migration.returncode != 0:
             raise Failed(f"Airflow's database could not be prepared. {self._end_of_log(MIGRATION)}")
-        self._note({}, [])
+        self._note({}, {})
         if is_of_home:
             note_migration(self.layout.database)
 
@@ -102,7 +104,7 @@ class Embedded(Airflow):
         child = spawn([sys.executable, "-m", "airflow", *command], environ, self.log(name))
         self._children.append(child)
         # Recorded at once: if this command is killed now, the next one finds the process and ends it.
-        self._note({**self.record.processes, name: identify(child.pid)}, settings_in(environ))
+        self._note({**self.record.processes, name: identify(child.pid)}, noted_settings(environ, self.keys.session))
 
     def dead(self) -> list[str]:
         """Return names of the processes that should run and do not."""
@@ -130,7 +132,7 @@ class Embedded(Airflow):
         lines = log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:] if log.exists() else ["(no log)"]
         return "\n".join([f"The end of {log}:", *lines])
 
-    def _note(self, processes: dict[str, Identity], settings: list[str]) -> None:
+    def _note(self, processes: dict[str, Identity], settings: Mapping[str, str]) -> None:
         self.record = Record(self.record.port, self.record.background, processes, settings)
         write_record(self.layout.home, self.record)
 
@@ -159,24 +161,30 @@ def recorded_airflow(layout: Layout) -> Embedded | None:
 def usable_airflow(layout: Layout) -> Embedded | None:
     """Return the Airflow that `up` left running, if all of it lives.
 
-    Raises Refused if it was started without a setting that its processes must have: it would fail every run.
+    Raises Refused if it was started without a setting that its processes must have, because it would fail every run, or
+    with other settings than those that the person of this command has set.
     """
     airflow = recorded_airflow(layout)
     is_whole = airflow and airflow.stays and len(airflow.record.processes) == len(components(0))
     if airflow is None or not is_whole or airflow.dead():
         return None
-    needed = {*ALL, *settings_in(environment(layout, airflow.keys, airflow.record.port, {}))}
-    if not needed <= {*airflow.record.settings}:
+    got, key = airflow.record.settings, airflow.keys.session
+    needed = {*ALL, *noted_settings(environment(layout, airflow.keys, airflow.record.port, {}), key)}
+    if not needed <= {*got}:
         raise Refused(
             f"the Airflow at {airflow.url} was started by an older version of Tenfold, without settings that it needs "
             "now: stop it with `make down`, then run this command again"
         )
+    effective = environment(layout, airflow.keys, airflow.record.port, layout.asked)
+    asked = {name: effective[name] for name in layout.asked}
+    # An Airflow that chose its port has no TENFOLD_PORT.
+    if found := differences(asked, {**got, PORT: str(airflow.record.port)}, key):
+        raise Refused(
+            f"the Airflow at {airflow.url} has other settings than this command: {'; '.join(found)}. Airflow reads its "
+            "settings when it starts. To use those of this command, run `make down` first. To use those of Airflow, "
+            "leave out the variables here"
+        )
     return airflow
-
-
-def settings_in(environ: Mapping[str, str]) -> list[str]:
-    """Return names of the settings of Airflow and of Tenfold in an environment."""
-    return sorted(name for name in environ if name.startswith(("AIRFLOW", "TENFOLD_")))
 
 
 def sweep(layout: Layout) -> bool:

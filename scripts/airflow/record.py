@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,9 +21,9 @@ class Record:
     background: bool
     """Whether `up` started it. It then outlives that command, and runs may use it."""
     processes: dict[str, Identity]
-    settings: list[str] = field(default_factory=list)
-    """Names of the settings that its processes got. Empty in the record of an older version, whose Airflow must be
-    stopped nevertheless."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """The settings that its processes got, as `noted_settings` returns them. Another form, or nothing, in the record of
+    an older version, whose Airflow must be stopped nevertheless."""
 
 
 def write_record(home: Path, record: Record) -> None:

@@ -1,9 +1,9 @@
 """The results of a run, or the error of its first failed task."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from pipeline.runs.outcome import outcome_lines
 from scripts.airflow.client import Client, Json
 
 COMMIT = "upload.commit"
@@ -18,49 +18,13 @@ def results(client: Client, run_id: str) -> list[str]:
     dataset, train, report, promotion = (
         task_result(client, run_id, task_id) for task_id in (COMMIT, "train", "report", "promote")
     )
-    rows = {
-        "Dataset": dataset.get("dataset"),
-        "Card": _link(f"{dataset['dataset']}/card.html") if dataset else None,
-        "Rejected": rejected(dataset),
-        "Model": train.get("model"),
-        "Comet": _comet(train.get("comet", "")),
-        "Report": _link(report["report"]) if report.get("report") else None,
-        train.get("split", "validation").title(): score(train),
-        "Verdict": train.get("verdict"),
-        "Promotion": promotion.get("why"),
-    }
-    return [f"{name + ':':<15}{value}" for name, value in rows.items() if value]
+    return outcome_lines({**dataset, **train, **report, "promotion": promotion.get("why")})
 
 
 def task_result(client: Client, run_id: str, task_id: str) -> Json:
     """Return the result of a task, or of the first one of a mapped task; empty if it returned nothing."""
     values = (client.xcom(run_id, task_id, map_index=index) for index in (-1, 0))
     return next((value for value in values if isinstance(value, dict)), {})
-
-
-def _link(page: str) -> str:
-    """Return the address of a page that a terminal can open: with file:// on this machine, unchanged in a bucket."""
-    return Path(page).as_uri() if page.startswith("/") else page
-
-
-def rejected(dataset: Json) -> str:
-    """Return how many examples the dataset of a run lacks; empty if it lacks none."""
-    count = dataset.get("rejected")
-    listed = sum(dataset.get("examples", {}).values()) + (count or 0)
-    return f"{count} of {listed} examples, see {dataset['dataset']}/rejected.jsonl" if count else ""
-
-
-def _comet(experiment: str) -> str:
-    """Return the address of the experiment, or the folder of its archives with what to do with them."""
-    is_online = not experiment or experiment.startswith(("http://", "https://"))
-    return experiment if is_online else f"{experiment} (not sent: docs/how-to/comet.md explains how to upload it)"
-
-
-def score(train: Json) -> str:
-    """Return the score of a model, and its epoch."""
-    metrics = train.get("metrics") or {}
-    best, last, shown = metrics.get("best_epoch"), train.get("epochs"), str(train.get("headline") or "")
-    return f"{shown}; best epoch: {best} of {last}" if shown and best and last else shown
 
 
 def failure_of(client: Client, run_id: str) -> str:

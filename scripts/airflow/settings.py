@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -28,6 +28,8 @@ class Layout:
     """Trainings that can run at once."""
     port: int = 0
     """Port of the UI of an Airflow that stays. 0: 8080, or any free port if that is taken."""
+    asked: Mapping[str, str] = field(default_factory=dict)
+    """Variables of Tenfold that the person of the command has set."""
 
     @property
     def logs(self) -> Path:
@@ -65,6 +67,7 @@ def layout_from(environ: Mapping[str, str], dags: str = "") -> Layout:
             dags=Path(dags or ROOT / "dags").absolute(),
             trainings=int(trainings),
             port=port_of(port) if port else 0,
+            asked={name: value for name, value in environ.items() if name.startswith("TENFOLD_")},
         )
     except ValueError as error:
         raise Refused(str(error)) from error

@@ -13,6 +13,7 @@ from pipeline.__main__ import main
 from pipeline.commands.command import PACKAGES, Command
 from pipeline.commands.parser import COMMANDS, command_line, parse
 from pipeline.config.settings import Settings
+from tests.conftest import jpeg
 
 
 def test_the_command_line_without_arguments_lists_commands_but_no_settings(capsys: pytest.CaptureFixture[str]):
@@ -53,6 +54,34 @@ def test_the_first_word_of_commands_of_two_words_names_these(rest: list[str], ca
     with pytest.raises(SystemExit):
         parse(["comet", *rest])
     assert "`comet` must be followed by another word. The commands are: comet recover" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("bild", "`bild` is not a command: did you mean build?"),
+        ("champio", "`champio` is not a command: did you mean champion?"),
+        ("xyz", "`xyz` is not a command. The commands are: run, build, "),
+    ],
+)
+def test_an_unknown_command_gets_one_sentence(word: str, sentence: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit, match="2"):
+        main([word, "--set", "epochs=3"])
+    assert f"error: {sentence}" in capsys.readouterr().err
+
+
+def test_the_warning_on_allowlists_comes_once_and_not_beside_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setenv("TENFOLD_ALLOWED_SOURCES", "*")
+    settings = [f"--set=workspace={tmp_path / 'w'}", "--set=dataset_name=a"]
+    assert main(["extract", f"--set=source_uri={tmp_path / 'missing'}", *settings]) == 1
+    assert "everything" not in caplog.text
+    for name in "ab":
+        (tmp_path / "images" / name).mkdir(parents=True)
+        (tmp_path / "images" / name / "1.jpg").write_bytes(jpeg(1))
+    assert main(["extract", f"--set=source_uri={tmp_path / 'images'}", *settings]) == 0
+    assert caplog.text.count("everything: a run can access everything") == 1
 
 
 def test_every_command_has_a_valid_example():

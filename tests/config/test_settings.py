@@ -226,10 +226,10 @@ def test_every_location_and_every_user_function_needs_a_permission():
     ("values", "message"),
     [
         ({"epochs": 0}, "epochs must be greater than or equal to 1, got 0"),
-        ({"epochs": "three"}, "epochs must be a valid integer, got 'three'"),
-        ({"epochs": "3"}, "epochs must be a valid integer, got '3'"),
-        ({"batch_size": 1.5}, "batch_size must be a valid integer, got 1.5"),
-        ({"num_shards": True}, "num_shards must be a valid integer, got True"),
+        ({"epochs": "three"}, "epochs must be a whole number, got 'three'"),
+        ({"epochs": "3"}, "epochs must be a whole number, got '3'"),
+        ({"batch_size": 1.5}, "batch_size must be a whole number, got 1.5"),
+        ({"num_shards": True}, "num_shards must be a whole number, got True"),
         ({"num_shards": 1_000_001}, "num_shards must be less than or equal to 1000000, got 1000001"),
         ({"epoch": 3}, "epoch is not a setting: did you mean epochs?"),
         ({"xyz": 3}, "xyz is not a setting: the settings are source_uri, "),
@@ -442,6 +442,7 @@ def test_the_form_suggests_models_and_takes_others():
         (["build", "--batch-size=8"], "unrecognized arguments: --batch-size=8: write --set batch_size=8"),
         (["train", "--xla", "--json"], "unrecognized arguments: --xla: write --set xla=VALUE"),
         (["verify", "--epochs", "3", "folder"], "unrecognized arguments: --epochs folder: write --set epochs=3"),
+        (["run", "epochs=three"], "unrecognized arguments: epochs=three: write --set epochs=three"),
         (["run", "--epochs", "3", "--seed", "4"], "--epochs 3 --seed 4: write --set epochs=3 --set seed=4"),
     ],
 )

@@ -62,8 +62,8 @@ def options(**values: Any) -> GateOptions:
         (
             {"drift": {"against": "abc", "sizes": 0.3, "aspect": 0.01, "classes": 1.254}},
             {},
-            "the images differ from those of version abc in classes by 1.25, sizes by 0.30, more than max_drift=0.25: "
-            "look at the dataset cards of both, and go on if the change is meant",
+            "the images differ from those of version abc in classes by 1.25, sizes by 0.30, more than max_drift=0.25. "
+            "Look at the dataset cards of both, and go on if the change is meant",
         ),
         (
             {"table_changes": {"against": "abc", "columns": {f"c{n}": "is missing" for n in range(12)}}},
@@ -84,6 +84,24 @@ def options(**values: Any) -> GateOptions:
             {},
             "the means of 2 columns moved since version abc by more than max_mean_drift=0.25 standard deviations: 'y' "
             "by 1.50, 'x' by 0.26. Look at the dataset cards of both, and go on if the change is meant",
+        ),
+        (
+            {
+                "unit": "row",
+                "other_source": "/b/sales.csv",
+                "table_changes": {"against": "abc", "columns": {"c": "is missing"}},
+            },
+            {},
+            "1 column of version abc changed, more than max_changed_columns=0: 'c' is missing. That version has "
+            "another source, /b/sales.csv. If these are not the same table, choose another dataset_name. Otherwise, "
+            "repair the table, correct columns and drop_columns, or go on if the change is meant",
+        ),
+        (
+            {"other_source": "/b/photos", "drift": {"against": "abc", "sizes": 0.3}},
+            {},
+            "the images differ from those of version abc in sizes by 0.30, more than max_drift=0.25. That version has "
+            "another source, /b/photos. If these are not the same images, choose another dataset_name. Otherwise, "
+            "look at the dataset cards",
         ),
         ({"listed": 10, "rejected": 1}, {"max_rejected_fraction": 0.0}, "1 of 10 (10%) images were rejected, more"),
         ({"leaks": {"images": 1, "of": 3, "names": []}}, {}, "1 of 3 (33.3%) validation and test images are in train"),

@@ -108,6 +108,42 @@ def test_an_attempt_killed_after_packing_keeps_its_archive(tmp_path: Path):
     assert not opened.exists()
 
 
+def left_by_comet(attempt: Attempt, number: int, file: str) -> None:
+    (attempt.open / "tmp1").mkdir()
+    (attempt.open / "tmp1" / "messages.json").write_bytes(b'{"number": %d}\n' % number)
+    (attempt.open / "tmp1" / file).write_bytes(b"of %d" % number)
+
+
+def test_an_addition_becomes_part_of_the_newest_archive(tmp_path: Path):
+    training, results, decision = (Attempt(tmp_path, KEY, "project", None) for _ in range(3))
+    left_by_comet(training, 1, "a.jpg")
+    left_by_comet(results, 2, "b.jpg")
+    archive = training.close(extends=True)
+    assert archive is not None
+    assert archive == tmp_path / "try-1" / f"{KEY}.zip" == results.close(extends=True)
+    assert decision.close(extends=True) is None  # Comet left nothing.
+    files = content(archive)
+    assert json.loads(files.pop("experiment.json"))["resume_strategy"] == "get_or_create"
+    assert files == {"messages.json": b'{"number": 1}\n{"number": 2}\n', "a.jpg": b"of 1", "b.jpg": b"of 2"}
+    assert [path.name for path in tmp_path.iterdir()] == ["try-1"]
+
+
+@pytest.mark.parametrize("reason", ["same file", "damaged archive"])
+def test_an_addition_that_the_newest_archive_cannot_take_has_its_own(reason: str, tmp_path: Path):
+    training, results = (Attempt(tmp_path, KEY, "project", None) for _ in range(2))
+    left_by_comet(training, 1, "a.jpg")
+    left_by_comet(results, 2, "a.jpg" if reason == "same file" else "b.jpg")
+    archive = training.close()
+    assert archive is not None
+    if reason == "damaged archive":
+        archive.write_bytes(archive.read_bytes()[:-30])
+    before = archive.read_bytes()
+    own = results.close(extends=True)
+    assert own == tmp_path / "try-2" / f"{KEY}.zip"
+    assert content(own)["messages.json"] == b'{"number": 2}\n'
+    assert archive.read_bytes() == before
+
+
 def test_an_attempt_without_messages_is_removed(tmp_path: Path):
     killed(tmp_path, b"")
     assert recover(tmp_path) == []

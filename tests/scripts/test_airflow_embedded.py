@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -77,6 +78,14 @@ class Toy(Commands):
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         """Start a command in its own process group, as a terminal does."""
         return super().start(*arguments, "--dag", "toy", "--dags", str(self.dags))
+
+    @contextmanager
+    def setting(self, **variables: str) -> Iterator[None]:
+        """Set variables for the commands of the block."""
+        before = self._environ
+        self._environ = {**before, **variables}
+        yield
+        self._environ = before
 
     def processes(self) -> list[psutil.Process]:
         """Return the four processes of Airflow and all of their descendants."""
@@ -157,6 +166,12 @@ def test_up_serves_runs_until_down_and_failed_tasks_and_dead_processes_are_named
     code, output = toy.command("run")
     assert code == 0, output
     assert "Using the Airflow at" in output
+    settings = toy.home / "settings.toml"
+    settings.write_text("epochs = 7")
+    with toy.setting(TENFOLD_SETTINGS=str(settings)):
+        for command in ("run", "up"):
+            code, output = toy.command(command)
+            assert (code, f"TENFOLD_SETTINGS is {settings}, but not set for Airflow" in output) == (2, True)
     code, output = toy.command("run", "--params", json.dumps({"wrong": True}))
     assert code == 1
     assert "run: extract failed: ValueError: epochs must be positive, got -1" in output

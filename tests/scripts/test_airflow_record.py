@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.allowed import ALL
-from scripts.airflow.embedded import USUAL, Embedded, components, recorded_airflow, settings_in, usable_airflow
+from scripts.airflow.differences import noted_settings
+from scripts.airflow.embedded import USUAL, Embedded, components, recorded_airflow, usable_airflow
 from scripts.airflow.errors import Failed, Refused
 from scripts.airflow.keys import load_keys
 from scripts.airflow.processes import Identity, identify
@@ -56,18 +57,16 @@ def test_keys_are_created_once_and_only_their_owner_can_read_them(tmp_path: Path
     assert load_keys(tmp_path / "other.json").password != keys.password
 
 
-@pytest.mark.parametrize("settings", [["AIRFLOW_HOME"], None])
-def test_an_airflow_of_an_older_version_is_refused_and_can_be_stopped(
-    tmp_path: Path, settings: list[str] | None
-) -> None:
+@pytest.mark.parametrize("settings", [{"AIRFLOW_HOME": "/h"}, ["AIRFLOW_HOME"], None])
+def test_an_airflow_of_an_older_version_is_refused_and_can_be_stopped(tmp_path: Path, settings: object) -> None:
     """Its processes lack settings, and without them the first task of this version allows nothing."""
     layout = layout_from({"TENFOLD_HOME": str(tmp_path)})
     processes = dict.fromkeys(components(0), identify(os.getpid()))
-    write_record(tmp_path, Record(8080, background=True, processes=processes, settings=settings or []))
-    if settings is None:
-        content = json.loads((tmp_path / "running.json").read_text())
-        del content["settings"]
-        (tmp_path / "running.json").write_text(json.dumps(content))
+    write_record(tmp_path, Record(8080, background=True, processes=processes))
+    content = json.loads((tmp_path / "running.json").read_text())
+    del content["settings"]
+    older = content if settings is None else {**content, "settings": settings}
+    (tmp_path / "running.json").write_text(json.dumps(older))
     with pytest.raises(Refused, match=r"the Airflow at .*8080 was started by an older version of Tenfold.*`make down`"):
         usable_airflow(layout)
     airflow = recorded_airflow(layout)  # for `make down`
@@ -75,7 +74,7 @@ def test_an_airflow_of_an_older_version_is_refused_and_can_be_stopped(
     assert airflow.dead() == []
 
     environ = environment(layout, airflow.keys, 8080, dict.fromkeys(ALL, "*"))
-    airflow._note(processes, settings_in(environ))
+    airflow._note(processes, noted_settings(environ, airflow.keys.session))
     assert usable_airflow(layout) is not None
 
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from scripts.airflow.results import error_text, log_path, rejected, results, score, skip_reason
+from scripts.airflow.results import error_text, log_path, results, skip_reason
 
 
 def stack(kind: str, value: str, is_cause: bool = False) -> dict[str, Any]:
@@ -52,35 +52,18 @@ def test_skip_reason() -> None:
     assert skip_reason(HEAD) == ""
 
 
-@pytest.mark.parametrize(
-    ("dataset", "text"),
-    [
-        (
-            {"dataset": "/d", "rejected": 8, "examples": {"train": 100, "validation": 38}},
-            "8 of 146 examples, see /d/rejected.jsonl",
-        ),
-        ({"dataset": "/d", "rejected": 0, "examples": {"train": 100}}, ""),
-        ({}, ""),
-    ],
-)
-def test_rejected_examples_are_summarized(dataset: dict[str, Any], text: str) -> None:
-    assert rejected(dataset) == text
-
-
-@pytest.mark.parametrize(
-    ("train", "text"),
-    [
-        ({"metrics": {"best_epoch": 8}, "headline": "accuracy 95.8%"}, "accuracy 95.8%; best epoch: 8 of 10"),
-        ({"metrics": {}, "headline": "accuracy 95.8%"}, "accuracy 95.8%"),
-        ({}, ""),
-    ],
-)
-def test_the_score_is_the_headline_of_the_training(train: dict[str, Any], text: str) -> None:
-    assert score({**train, "epochs": 10}) == text
-
-
-@pytest.mark.parametrize(("split", "name"), [("test", "Test:          "), ("validation", "Validation:    ")])
-def test_the_score_has_the_name_of_the_split_that_judges_the_model(split: str, name: str) -> None:
-    trained = {"split": split, "headline": "93.1% accuracy", "metrics": {"best_epoch": 8}, "epochs": 10}
-    client = SimpleNamespace(xcom=lambda _run, task, **_: trained if task == "train" else None)
-    assert results(client, "run") == [f"{name}93.1% accuracy; best epoch: 8 of 10"]
+def test_the_results_of_a_run_are_those_of_its_tasks() -> None:
+    returned = {
+        "upload.commit": {"dataset": "/d", "rejected": 0, "examples": {"train": 100}},
+        "train": {"split": "test", "headline": "93.1% accuracy", "metrics": {"best_epoch": 8}, "epochs": 10},
+        "report": {"report": "/run/report.html"},
+        "promote": {"why": "not promoted: worse", "promoted": False},
+    }
+    client = SimpleNamespace(xcom=lambda _run, task, **_: returned.get(task))
+    assert results(client, "run") == [
+        "Dataset:       /d",
+        "Card:          file:///d/card.html",
+        "Report:        file:///run/report.html",
+        "Test:          93.1% accuracy; best epoch: 8 of 10",
+        "Promotion:     not promoted: worse",
+    ]

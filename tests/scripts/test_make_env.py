@@ -1,5 +1,6 @@
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -55,6 +56,14 @@ def test_all_locks_are_missing_if_the_environment_is_outdated(script: dict[str, 
     else:
         (script["ROOT"] / script["LOCKS"][0]).write_text("second")
     assert missing(script) == list(script["LOCKS"])
+
+
+@pytest.mark.parametrize(("target", "code"), [("down", 0), ("status", 2)])
+def test_down_and_status_make_no_environment(target: str, code: int, tmp_path: Path) -> None:
+    shutil.copy(SCRIPT.parents[1] / "Makefile", tmp_path)
+    done = subprocess.run(["make", "-C", str(tmp_path), target], capture_output=True, text=True, check=False)
+    assert (done.returncode, "Airflow is not running" in done.stdout) == (code, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["Makefile"]
 
 
 NO_DRIVER = None

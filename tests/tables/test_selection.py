@@ -305,6 +305,20 @@ def test_a_column_that_a_version_dropped_is_a_change(settings: Callable[..., Set
         build(settings(table, columns="a"))
 
 
+def test_another_table_of_the_same_file_name_is_told_to_choose_a_name(
+    settings: Callable[..., Settings], tmp_path: Path
+):
+    first = write_table(tmp_path / "shop" / "t.csv", made())
+    build(settings(first))
+    others = {name: values for name, values in made().items() if name != "b"}
+    with pytest.raises(
+        GateError, match=rf"'b' is missing. That version has another source, {first}. .* choose another dataset_name"
+    ):
+        build(settings(write_table(tmp_path / "bank" / "t.csv", others)))
+    with pytest.raises(GateError, match=r"'b' is missing. Repair the table"):
+        build(settings(write_table(first, others)))
+
+
 # Types.
 
 

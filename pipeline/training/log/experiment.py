@@ -62,7 +62,7 @@ def log_results(run: Run) -> None:
 
 
 def _log_results(run: Run) -> None:
-    session = Session(run.folder / "comet", comet_options(run))
+    session = Session(run.folder / "comet", comet_options(run), is_addition=True)
     log_record = partial(_log_record, session.folder / RECORD)
     for log in (_log_summary, _log_figures, _log_confusions, _log_images, _log_report, _log_files, log_record):
         try:

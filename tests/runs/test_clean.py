@@ -1,0 +1,254 @@
+"""`tenfold clean` on real workspaces: what it lists, what it removes, and what an interrupted removal leaves."""
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.__main__ import main
+from pipeline.config.settings import Settings, settings_from
+from pipeline.dataset.manifest import is_committed
+from pipeline.dataset.verify import verify
+from pipeline.errors import PromotionError
+from pipeline.runs.champion import Entry, move, now, pointer_of, user
+from pipeline.runs.inventory import contents_of
+from pipeline.runs.removal import remove_all
+from pipeline.runs.unused import DAY_S, Stored, reasons_to_keep
+from pipeline.stages.build import build
+from pipeline.storage import place_of, write_json
+from standins.fake_gcs import FakeGcs
+from tests.conftest import MakeImages, jpeg
+from tests.crashes import recorded, restore, sampled, states
+
+DAYS = 40
+RUN_JSON = {"format": 5, "dataset_version": "none", "settings": {"dataset_name": "pets"}}
+
+
+@pytest.fixture
+def settings(make_images: MakeImages, tmp_path: Path) -> Settings:
+    source = make_images({"cats": 5, "dogs": 4})
+    values = {"source_uri": str(source), "workspace": str(tmp_path / "workspace"), "num_shards": 1}
+    return settings_from({**values, "local_folder": str(tmp_path / "local"), "dataset_name": "pets"})
+
+
+def build_two(settings: Settings) -> tuple[str, str]:
+    """Build two versions of the source, and return their folders: the old one and the new one."""
+    old: str = build(settings)["dataset"]
+    (Path(settings.source_uri) / "cats" / "more.jpg").write_bytes(jpeg(77))
+    return old, build(settings)["dataset"]
+
+
+def build_twice(settings: Settings) -> tuple[Path, Path]:
+    """Do the same in a local workspace."""
+    old, new = build_two(settings)
+    return Path(old), Path(new)
+
+
+def age(folder: Path) -> None:
+    """Let all files below a folder be some days older."""
+    for path in folder.rglob("*"):
+        moment = path.lstat().st_mtime - DAYS * DAY_S
+        os.utime(path, (moment, moment), follow_symlinks=False)
+
+
+Clean = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def clean(settings: Settings, capsys: pytest.CaptureFixture[str]) -> Clean:
+    """Runs the command in the workspace of the settings, and returns its JSON."""
+
+    def run(*arguments: str) -> dict[str, Any]:
+        options = [f"--set={name}={getattr(settings, name)}" for name in ("workspace", "local_folder")]
+        assert main(["clean", *arguments, "--json", *options]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+        return found
+
+    return run
+
+
+def listed(result: dict[str, Any]) -> set[tuple[str, str]]:
+    return {(each["kind"], Path(each["folder"]).name) for each in result["unused"]}
+
+
+def training(settings: Settings, name: str, *files: str, version: str = "none") -> Path:
+    """Write files of a training that began."""
+    folder = Path(settings.workspace) / "runs" / "r" / name
+    for file in ("run.json", *files):
+        write_json(folder / file, {**RUN_JSON, "dataset_version": version})
+    return folder
+
+
+def test_an_old_version_and_its_plan_are_listed_and_then_removed(settings: Settings, clean: Clean) -> None:
+    old, new = build_twice(settings)
+    workspace = Path(settings.workspace)
+    assert listed(clean("--dry-run")) == set()
+    age(workspace)
+    found = clean("--older-than", "30d", "--dry-run")
+    [plan] = (workspace / "work" / "pets").glob(f"{old.name}-*")
+    assert listed(found) == {("version", old.name), ("plan", plan.name)}
+    sizes = {each["folder"]: each["bytes"] for each in found["unused"]}
+    assert sizes[str(old)] == sum(path.stat().st_size for path in old.rglob("*") if path.is_file())
+    assert found["bytes"] == sum(sizes.values())
+    assert not found["removed"]
+    assert is_committed(old)
+
+    removed = clean("--yes")
+    assert (removed["removed"], removed["unused"]) == (True, found["unused"])
+    assert not old.exists()
+    assert not plan.exists()
+    assert verify(new)["ok"]
+    assert listed(clean("--yes")) == set()
+    assert build(settings)["already_complete"]
+
+
+def test_a_training_that_can_be_continued_and_its_version_stay(settings: Settings, clean: Clean) -> None:
+    old, _ = build_twice(settings)
+    started = training(settings, "a" * 12, "checkpoints/1.npz", version=old.name)
+    training(settings, "b" * 12, "result.json", version=old.name)
+    training(settings, "c" * 12)
+    age(Path(settings.workspace))
+    found = clean("--yes")
+    assert {each for each in listed(found) if each[0] != "plan"} == {("run", "b" * 12), ("run", "c" * 12)}
+    assert [path.name for path in started.parent.iterdir()] == [started.name]
+    assert is_committed(old)
+
+
+def test_the_champion_and_its_version_and_the_versions_of_a_young_window_stay(settings: Settings, clean: Clean) -> None:
+    old, new = build_twice(settings)
+    run = training(settings, "a" * 12, "result.json", version=old.name)
+    age(Path(settings.workspace))
+    assert {("version", old.name), ("run", run.name)} <= listed(clean("--dry-run"))
+    window = old.parent / "windows" / ("b" * 16)
+    write_json(window / "dataset.json", {"window": {"2026-01-01": old.name, "2026-01-02": new.name}})
+    assert listed(clean("--dry-run")) & {("version", old.name), ("window", window.name)} == set()
+    age(window)
+    assert {("version", old.name), ("window", window.name)} <= listed(clean("--dry-run"))
+    entry = Entry("promote", f"/moved/runs/r/{run.name}", "/moved/export", old.name, {}, 0.5, "better", now(), user())
+    move(pointer_of(Path(settings.workspace), "pets"), entry)
+    assert {kind for kind, _ in listed(clean("--yes"))} == {"plan", "window"}
+    assert is_committed(old)
+    assert run.exists()
+
+
+def test_the_rest_of_an_interrupted_removal_is_removed_later(settings: Settings, clean: Clean) -> None:
+    old, new = build_twice(settings)
+    run = training(settings, "a" * 12, "checkpoints/1.npz", "result.json")
+    (old / "dataset.json").unlink()
+    (run / "run.json").unlink()
+    (run / "result.json").unlink()
+    age(Path(settings.workspace))
+    clean("--yes")
+    assert not old.exists()
+    assert not run.parent.exists()
+    assert verify(new)["ok"]
+
+
+@pytest.mark.core
+def test_a_version_is_never_half_there_whenever_the_removal_is_interrupted(settings: Settings) -> None:
+    workspace = Path(settings.workspace)
+    with recorded(workspace) as recording:
+        old, new = build_twice(settings)
+        built = len(recording.ops)
+        remove_all([each for each in contents_of(settings).stored if old.name in str(each.folder)])
+    # In some states, the power loss took the folder of all datasets, which this removal did not change.
+    commit = str((new / "dataset.json").relative_to(workspace))
+    replayed = sampled([state for state in states(recording) if state.ops > built and commit in state.files], 20)
+    assert len(replayed) >= 20
+    for state in replayed:
+        restore(state, workspace)
+        assert not is_committed(old) or verify(old)["ok"], state.ops
+        remove_all([each for each in contents_of(settings).stored if old.name in str(each.folder)])
+        assert not old.exists()
+        assert verify(new)["ok"]
+
+
+def test_the_command_does_not_remove_without_an_answer(
+    settings: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, _ = build_twice(settings)
+    age(Path(settings.workspace))
+    options = [f"--set={name}={getattr(settings, name)}" for name in ("workspace", "local_folder")]
+    assert main(["clean", *options]) == 1
+    assert "there is no terminal to ask" in capsys.readouterr().err
+    asked: list[str] = []
+    monkeypatch.setattr("pipeline.gate.decide.ask_terminal", lambda: lambda text: bool(asked.append(text)))
+    assert main(["clean", *options]) == 0
+    assert str(old) in asked[0]
+    assert "Nothing was removed" in capsys.readouterr().out
+    assert is_committed(old)
+
+
+def test_only_the_given_dataset_name_is_cleaned(settings: Settings, clean: Clean) -> None:
+    old, _ = build_twice(settings)
+    age(Path(settings.workspace))
+    assert listed(clean("--dry-run", "--set=dataset_name=others")) == set()
+    assert ("version", old.name) in listed(clean("--dry-run", "--set=dataset_name=pets"))
+
+
+@pytest.mark.parametrize("text", ["0d", "30", "1h", "-3d"])
+def test_an_age_must_be_a_number_of_days(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clean", f"--older-than={text}"]) == 1
+    assert f"--older-than must be a number of days from 1d, such as 30d, got '{text}'" in capsys.readouterr().err
+
+
+def test_a_workspace_that_is_missing_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clean", f"--set=workspace={tmp_path / 'mistyped'}"]) == 1
+    assert f"workspace {tmp_path / 'mistyped'} is not a folder" in capsys.readouterr().err
+
+
+def test_nothing_is_removed_if_the_champion_cannot_be_read(settings: Settings) -> None:
+    build_twice(settings)
+    write_json(Path(settings.workspace) / "models" / "pets" / "champion.json", {"format": 2, "history": "damaged"})
+    with pytest.raises(PromotionError, match="cannot be read"):
+        contents_of(settings)
+
+
+def test_a_link_is_neither_followed_nor_removed(settings: Settings, clean: Clean, tmp_path: Path) -> None:
+    build_twice(settings)
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / ("a" * 12)).mkdir(parents=True)
+    (elsewhere / ("a" * 12) / "result.json").write_text("{}")
+    age(elsewhere)
+    (Path(settings.workspace) / "runs").mkdir()
+    (Path(settings.workspace) / "runs" / "linked").symlink_to(elsewhere)
+    assert {kind for kind, _ in listed(clean("--dry-run"))} == set()
+
+
+def test_copies_of_shards_are_removed_unless_they_are_read(clean: Clean, tmp_path: Path) -> None:
+    folder = tmp_path / "local" / "shards" / ("a" * 16)
+    folder.mkdir(parents=True)
+    (tmp_path / "workspace").mkdir()
+    for name in ("1-train", "2-train"):
+        (folder / name).write_bytes(b"shard")
+    age(folder)
+    with (folder / ".1-train.lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        os.utime(folder / ".1-train.lock", (0, 0))
+        clean("--yes")
+        assert sorted(path.name for path in folder.iterdir()) == [".1-train.lock", "1-train"]
+    age(folder)
+    assert listed(clean("--yes")) == {("copies of shards", "a" * 16)}
+    assert not folder.exists()
+
+
+def test_a_bucket_is_cleaned_also_after_an_interrupted_removal(settings: Settings, gcs: FakeGcs) -> None:
+    remote = settings.model_copy(update={"workspace": "gs://bucket/w"})
+    old, new = map(place_of, build_two(remote))
+
+    def unused() -> Sequence[Stored]:
+        reasons = reasons_to_keep(contents_of(remote), time.time() + DAYS * DAY_S, DAY_S)
+        return [each for each, why in reasons.items() if not why]
+
+    assert {each.folder for each in unused() if each.kind == "version"} == {old}
+    (old / "dataset.json").unlink()  # An earlier removal was killed.
+    remove_all(unused())
+    assert not old.is_dir()
+    assert is_committed(new)
+    assert verify(new)["ok"]
+    assert [each.kind for each in unused()] == []

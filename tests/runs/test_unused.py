@@ -1,0 +1,116 @@
+"""What nothing uses: a table of workspaces, each with one folder that is asked about."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline.runs.unused import (
+    BUILDING,
+    CHAMPION,
+    CONTINUABLE,
+    CURRENT,
+    DAY_S,
+    IN_WINDOW,
+    OF_CHAMPION,
+    ONLY_HERE,
+    TRAINED_ON,
+    YOUNG,
+    Contents,
+    Kind,
+    Promoted,
+    Stored,
+    reasons_to_keep,
+)
+
+NOW_S = 1000.0 * DAY_S
+OLDER_THAN_S = 5.0 * DAY_S
+NOTHING = Contents(stored=(), current=frozenset(), promoted={})
+
+
+def stored(kind: Kind, path: str, days: float = 99, version: str = "", **values: object) -> Stored:
+    """Return a folder of the dataset name `n` whose newest file is this many days old."""
+    place = Path("/w") / path
+    made = Stored(kind, place, 1, NOW_S - days * DAY_S, "n", version or place.name)
+    return replace(made, **values)  # type: ignore[arg-type]
+
+
+OLD, NEW = stored("version", "n/old"), stored("version", "n/new", 50)
+RUN = stored("run", "runs/r/t", version="old")
+WINDOW = stored("window", "n/windows/w", parts=frozenset({"old", "new"}))
+PLAN = stored("plan", "work/n/old-1", version="old")
+IMAGES = stored("images", "raw")
+COPY = stored("copy of a run", "local/r/t")
+STARTED = replace(RUN, is_complete=False)
+OF_R, OF_S = Promoted("r/t", "old"), Promoted("s/t", "other")
+
+
+def of(*folders: Stored, current: tuple[str, ...] = (), promoted: tuple[Promoted, ...] = ()) -> Contents:
+    return Contents(folders, frozenset(current), {"n": promoted})
+
+
+@pytest.mark.parametrize(
+    ("contents", "asked", "why"),
+    [
+        # Versions.
+        (of(OLD, NEW), OLD, ""),
+        (of(OLD, NEW), NEW, CURRENT),
+        (of(OLD), OLD, CURRENT),
+        (of(OLD, NEW, current=("old",)), OLD, CURRENT),
+        (of(OLD, replace(NEW, is_complete=False)), OLD, CURRENT),
+        (of(OLD, replace(NEW, name="m")), OLD, CURRENT),
+        (of(recent := stored("version", "n/old", 4), replace(NEW, changed_s=NOW_S)), recent, YOUNG),
+        (of(OLD, NEW, replace(PLAN, changed_s=NOW_S - 6 * DAY_S)), OLD, BUILDING),
+        (of(OLD, NEW, PLAN), OLD, ""),
+        # A build that never ended.
+        (of(replace(OLD, is_complete=False), NEW), replace(OLD, is_complete=False), ""),
+        (of(unfinished := stored("version", "n/old", 6, is_complete=False), NEW), unfinished, YOUNG),
+        (of(unfinished := stored("version", "n/old", 8, is_complete=False), NEW), unfinished, ""),
+        # Trainings of versions.
+        (of(OLD, NEW, RUN), OLD, ""),
+        (of(OLD, NEW, replace(RUN, changed_s=NOW_S)), OLD, TRAINED_ON),
+        (of(OLD, NEW, STARTED), OLD, ""),
+        (of(OLD, NEW, replace(STARTED, can_continue=True)), OLD, TRAINED_ON),
+        (of(OLD, NEW, RUN, promoted=(OF_R,)), OLD, OF_CHAMPION),
+        (of(OLD, NEW, promoted=(OF_R,)), OLD, OF_CHAMPION),
+        (of(OLD, NEW, RUN, promoted=(OF_R, OF_S)), OLD, ""),
+        # Windows.
+        (of(OLD, NEW, WINDOW), OLD, ""),
+        (of(OLD, NEW, WINDOW), WINDOW, ""),
+        (of(OLD, NEW, young := stored("window", "n/windows/w", 1, parts=frozenset({"old"}))), OLD, IN_WINDOW),
+        (of(OLD, NEW, young), young, YOUNG),
+        (of(OLD, NEW, WINDOW, promoted=(Promoted("r/t", "w"),)), WINDOW, OF_CHAMPION),
+        (of(OLD, NEW, WINDOW, promoted=(Promoted("r/t", "w"),)), OLD, IN_WINDOW),
+        (of(replace(WINDOW, is_complete=False)), replace(WINDOW, is_complete=False), ""),
+        # Trainings.
+        (of(RUN), RUN, ""),
+        (of(replace(RUN, changed_s=NOW_S)), replace(RUN, changed_s=NOW_S), YOUNG),
+        (of(STARTED), STARTED, ""),
+        (of(replace(STARTED, can_continue=True)), replace(STARTED, can_continue=True), CONTINUABLE),
+        (of(RUN, promoted=(OF_R,)), RUN, CHAMPION),
+        (of(RUN, promoted=(OF_R, OF_S)), RUN, CHAMPION),
+        (of(RUN, promoted=(OF_S,)), RUN, ""),
+        # Intermediate files and copies.
+        (of(OLD, NEW, PLAN), PLAN, ""),
+        (of(OLD, NEW, PLAN, current=("old",)), PLAN, CURRENT),
+        (of(replace(PLAN, changed_s=NOW_S - 6 * DAY_S)), replace(PLAN, changed_s=NOW_S - 6 * DAY_S), YOUNG),
+        (of(division := stored("division", "work/n/snapshots/ranges/1-a", 6)), division, YOUNG),
+        (of(division := stored("division", "work/n/snapshots/ranges/1-a", 8)), division, ""),
+        (of(IMAGES), IMAGES, ""),
+        (of(IMAGES, replace(PLAN, changed_s=NOW_S)), IMAGES, BUILDING),
+        (of(COPY, RUN), COPY, ""),
+        (of(COPY, STARTED), COPY, ONLY_HERE),
+        (of(COPY), COPY, ONLY_HERE),
+        (of(shards := stored("copies of shards", "local/shards/old", 6)), shards, ""),
+        (of(shards := stored("copies of shards", "local/shards/old", 4)), shards, YOUNG),
+        (of(decoded := stored("decoded images", "local/decoded/k", 6)), decoded, ""),
+    ],
+)
+def test_a_folder_stays_for_one_reason_or_is_unused(contents: Contents, asked: Stored, why: str) -> None:
+    reasons = reasons_to_keep(contents, NOW_S, OLDER_THAN_S)
+    assert reasons[asked] == why
+    assert reasons.keys() == {*contents.stored}
+
+
+def test_an_empty_workspace_has_nothing_to_remove() -> None:
+    assert reasons_to_keep(NOTHING, NOW_S, OLDER_THAN_S) == {}
