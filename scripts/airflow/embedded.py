@@ -21,7 +21,7 @@ from scripts.airflow.progress import say
 from scripts.airflow.ready import check_time
 from scripts.airflow.record import Record, forget_record, read_record, write_record
 from scripts.airflow.remote import Airflow
-from scripts.airflow.settings import DATABASE, Layout, environment, url_of
+from scripts.airflow.settings import DATABASE, ROOT, Layout, environment, url_of
 from scripts.airflow.signals import Signals
 from scripts.ports import HOST, is_forbidden, is_taken
 
@@ -131,7 +131,7 @@ class Embedded(Airflow):
         return "\n".join([f"The end of {log}:", *lines])
 
     def _note(self, processes: dict[str, Identity], settings: list[str]) -> None:
-        self.record = Record(self.record.port, self.record.background, processes, settings)
+        self.record = Record(self.record.port, self.record.background, processes, settings, str(ROOT))
         write_record(self.layout.home, self.record)
 
 
@@ -159,14 +159,22 @@ def recorded_airflow(layout: Layout) -> Embedded | None:
 def usable_airflow(layout: Layout) -> Embedded | None:
     """Return the Airflow that `up` left running, if all of it lives.
 
-    Raises Refused if it was started without a setting that its processes must have: it would fail every run.
+    Raises Refused if it runs the code of another folder, or if it was started without a setting that its processes must
+    have: it would fail every run.
     """
     airflow = recorded_airflow(layout)
     is_whole = airflow and airflow.stays and len(airflow.record.processes) == len(components(0))
     if airflow is None or not is_whole or airflow.dead():
         return None
+    code = airflow.record.code
+    if code and code != str(ROOT):
+        raise Refused(
+            f"the Airflow at {airflow.url} runs the code in {code}, but this command is in {ROOT}: use the command "
+            "there, or stop this Airflow with `make down` and run this command again. Unfinished runs then continue "
+            "with the code of this folder"
+        )
     needed = {*ALL, *settings_in(environment(layout, airflow.keys, airflow.record.port, {}))}
-    if not needed <= {*airflow.record.settings}:
+    if not code or not needed <= {*airflow.record.settings}:
         raise Refused(
             f"the Airflow at {airflow.url} was started by an older version of Tenfold, without settings that it needs "
             "now: stop it with `make down`, then run this command again"

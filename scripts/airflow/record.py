@@ -24,6 +24,8 @@ class Record:
     settings: list[str] = field(default_factory=list)
     """Names of the settings that its processes got. Empty in the record of an older version, whose Airflow must be
     stopped nevertheless."""
+    code: str = ""
+    """The folder of the code that its processes run. Empty in the record of an older version."""
 
 
 def write_record(home: Path, record: Record) -> None:

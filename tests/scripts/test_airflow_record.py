@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,19 @@ def test_an_airflow_of_an_older_version_is_refused_and_can_be_stopped(
     environ = environment(layout, airflow.keys, 8080, dict.fromkeys(ALL, "*"))
     airflow._note(processes, settings_in(environ))
     assert usable_airflow(layout) is not None
+
+
+def test_an_airflow_that_runs_the_code_of_another_folder_is_refused_and_can_be_stopped(tmp_path: Path) -> None:
+    """After an upgrade into a new folder, its processes still run the old code."""
+    layout = layout_from({"TENFOLD_HOME": str(tmp_path)})
+    record = Record(8080, True, dict.fromkeys(components(0), identify(os.getpid())))
+    airflow = Embedded(layout, record)
+    airflow._note(record.processes, settings_in(environment(layout, airflow.keys, 8080, dict.fromkeys(ALL, "*"))))
+    assert usable_airflow(layout) is not None
+    write_record(tmp_path, replace(airflow.record, code="/older/tenfold"))
+    with pytest.raises(Refused, match=r"runs the code in /older/tenfold, .* stop this Airflow with `make down`"):
+        usable_airflow(layout)
+    assert recorded_airflow(layout) is not None  # for `make down`
 
 
 @pytest.mark.parametrize(("background", "is_named"), [(True, True), (False, False)])
