@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pipeline.config.allowed import ALL
+from pipeline.storage import is_bucket
 from scripts.airflow.database import forget_migration, is_migrated, note_migration
 from scripts.airflow.errors import Failed, Refused
 from scripts.airflow.keys import USER, load_keys, write_private
@@ -138,8 +139,14 @@ class Embedded(Airflow):
 def prepare(layout: Layout, background: bool, settings: Mapping[str, str] = USUAL) -> Embedded:
     """Return an Airflow that can be started: folders, log-in and a port of its own. Ends what a killed command left.
 
-    `settings` replace those of `environment`: another executor or database, for one.
+    `settings` replace those of `environment`: another executor or database, for one. Raises Refused if
+    TENFOLD_WORKSPACE is a bucket.
     """
+    if is_bucket(workspace := os.environ.get("TENFOLD_WORKSPACE", "")):
+        raise Refused(
+            f"TENFOLD_WORKSPACE={workspace} must be a folder: leave it out and set workspace to the bucket in the form "
+            "or in the file that TENFOLD_SETTINGS names"
+        )
     sweep(layout)
     # The logs of an earlier start would be shown as those of this one.
     for name in components(0):

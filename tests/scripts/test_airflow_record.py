@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.allowed import ALL
-from scripts.airflow.embedded import USUAL, Embedded, components, recorded_airflow, settings_in, usable_airflow
+from scripts.airflow.embedded import (
+    USUAL,
+    Embedded,
+    components,
+    prepare,
+    recorded_airflow,
+    settings_in,
+    usable_airflow,
+)
 from scripts.airflow.errors import Failed, Refused
 from scripts.airflow.keys import load_keys
 from scripts.airflow.processes import Identity, identify
@@ -91,6 +99,14 @@ def test_an_airflow_that_runs_the_code_of_another_folder_is_refused_and_can_be_s
     with pytest.raises(Refused, match=r"runs the code in /older/tenfold, .* stop this Airflow with `make down`"):
         usable_airflow(layout)
     assert recorded_airflow(layout) is not None  # for `make down`
+
+
+def test_a_bucket_is_no_workspace_of_the_embedded_airflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would become a folder named `gs:`."""
+    monkeypatch.setenv("TENFOLD_WORKSPACE", "gs://bucket/w")
+    layout = layout_from({**os.environ, "TENFOLD_HOME": str(tmp_path / "home")})
+    with pytest.raises(Refused, match=r"TENFOLD_WORKSPACE=gs://bucket/w must be a folder: leave it out and set"):
+        prepare(layout, background=True)
 
 
 @pytest.mark.parametrize(("background", "is_named"), [(True, True), (False, False)])
