@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
@@ -10,14 +11,19 @@ from typing import Any
 
 import pytest
 
+from pipeline import storage
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.dataset.partitions import Partition, save_partition, withdraw_partition
 from pipeline.errors import DatasetError, SettingsError
+from pipeline.runs.champion import PROMOTE, Entry, move, pointer_of
 from pipeline.runs.choices import Choice, save_choice
+from pipeline.runs.dates import DateState, dates_of
+from pipeline.runs.run import training_place
+from pipeline.runs.training_settings import settings_of_training
 from tests.conftest import MakeImages, jpeg
 from tests.dags.conftest import RunDag
-from tests.published import publish
+from tests.published import newest_dataset, publish
 
 pytestmark = pytest.mark.filterwarnings("default")  # Airflow itself causes many warnings
 
@@ -481,6 +487,46 @@ def test_events_of_chosen_versions_do_not_stop_a_run_for_another_dataset(
     # Alone, they start a training: the settings may have changed.
     use_context(monkeypatch, events, "second")
     retrain._skip_if_served(own)
+
+
+@pytest.mark.long
+def test_after_the_loss_of_airflows_database_nothing_is_built_or_trained_again(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The workspace is also moved. All that a new Airflow knows are its own events."""
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from dags import retrain
+
+    def build_all(workspace: Path) -> None:
+        for day in DAYS:
+            publish(photos / "{date}", workspace, data_date=day)
+
+    def states(settings: Settings) -> list[DateState]:
+        return [replace(date, last_run="") for date in dates_of(settings).dates]
+
+    before, after = (
+        settings_from({"dataset_name": "images", "window": 3, "workspace": str(tmp_path / name)}) for name in "wv"
+    )
+    build_all(tmp_path / "w")
+    window = newest_dataset(before)
+    training = training_place(settings_of_training(before, load(window)), "retrain-images", window.name)
+    storage.write_json(training / "result.json", {"run": str(training)})
+    storage.write_json(training / "export" / "about.json", {})
+    promoted = Entry(PROMOTE, str(training), str(training / "export"), window.name, {}, None, "", "", "")
+    move(pointer_of(tmp_path / "w", "images"), promoted)
+    save_choice(before.workspace, "retrain-images", Choice("lost", NOON.timestamp(), NOON.timestamp(), {}))
+    known = states(before)
+    assert {date.state for date in known} == {"seen"}
+
+    shutil.move(tmp_path / "w", tmp_path / "v")
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "v" / "datasets").rglob("*")}
+    build_all(tmp_path / "v")
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "v" / "datasets").rglob("*")} == written
+    assert states(after) == known
+    use_context(monkeypatch, [announced_in(tmp_path / "v", "images", NOON + timedelta(days=1))] * 3, "restored")
+    with pytest.raises(AirflowSkipException, match=f"{tmp_path}/v/runs/retrain-images/.* was already trained on"):
+        retrain._newest(retrain._with_name(after))
 
 
 @pytest.mark.long
