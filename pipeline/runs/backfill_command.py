@@ -51,8 +51,9 @@ def arguments_of(settings: Settings, datasets: Mapping[str, Dataset]) -> str:
     """
     newest = datasets[max(datasets)] if datasets else None
     source = source_with_placeholders({date: str(each.source["uri"]) for date, each in datasets.items()})
-    kind, table = (newest.kind, newest.table) if newest else (settings.example_kind, {})
-    columns = {f"{each['role']}_column": str(each["name"]) for each in table.get("columns", ())}
+    kind = newest.kind if newest else settings.example_kind
+    described = newest.table.get("columns", ()) if newest else ()
+    columns = {f"{each['role']}_column": str(each["name"]) for each in described}
     named = {"TABLE" if kind == TABLE else "SOURCE": source or UNKNOWN}
     if label := columns.pop("label_column", ""):
         named["LABEL"] = label
