@@ -19,6 +19,7 @@ from dags.wiring import train_and_report
 from pipeline.config.allowed import require_allowed
 from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import BadInput, SettingsError
+from pipeline.storage import Place, place_of
 from pipeline.system.wording import first_of
 
 if TYPE_CHECKING:
@@ -80,12 +81,18 @@ def choose() -> PokeReturnValue:
 def _with_name(settings: Settings) -> Settings:
     """Return the settings, with the name of the new dataset if they have no dataset name.
 
-    Skips the run if only datasets with other names are new, or if other runs serve all of them. A run that a person or
-    the schedule started has no events.
+    Skips the run if only datasets with other names or in other places are new, or if other runs serve all of them. A
+    run that a person or the schedule started has no events.
     """
     from pipeline.config.workspace import with_dataset_name
 
-    names = sorted({str(event.extra.get("dataset_name")) for event in _events()})
+    names = sorted({str(event.extra.get("dataset_name")) for event in _events(settings)})
+    elsewhere = sorted({str(folder) for event in _all_events() if (folder := _folder_of(event))})
+    if not names and elsewhere:
+        raise AirflowSkipException(
+            f"the new datasets are in {', '.join(elsewhere)}, but this DAG trains only on those in "
+            f"{settings.datasets_folder}: to train on them, trigger it with their workspace or publish_uri"
+        )
     if not names:
         return _with_scheduled_name(settings) if _is_scheduled() else with_dataset_name(settings)
     if not settings.dataset_name and len(names) > 1:
@@ -163,13 +170,25 @@ def _unserved(settings: Settings, names: Sequence[str]) -> list[str]:
     return unserved
 
 
-def _events(name: str = "") -> list[Any]:
-    """Return the asset events that triggered this run, of one dataset name if it is given.
+def _events(settings: Settings, name: str = "") -> list[Any]:
+    """Return the asset events that triggered this run, of datasets in the folder of these settings.
 
-    A run that a person or the schedule started has none.
+    Another team may publish elsewhere. A run that a person or the schedule started has no events. If `name` is given,
+    only events of this dataset name are returned.
     """
-    events = get_current_context()["triggering_asset_events"].get(DATASETS, [])
-    return [event for event in events if name in ("", event.extra.get("dataset_name"))]
+    events = [event for event in _all_events() if name in ("", event.extra.get("dataset_name"))]
+    return [event for event in events if _folder_of(event) == settings.datasets_folder]
+
+
+def _all_events() -> list[Any]:
+    events: list[Any] = get_current_context()["triggering_asset_events"].get(DATASETS, [])
+    return events
+
+
+def _folder_of(event: Any) -> Place | None:
+    """Return the folder of the datasets among which the new one is; None if a person made the event, without one."""
+    dataset = event.extra.get("dataset")
+    return place_of(dataset).parent.parent if dataset else None
 
 
 def _training(settings: Settings) -> str:
@@ -193,7 +212,7 @@ def _server_of(settings: Settings) -> str:
     """
     from pipeline.runs.choices import last_choice
 
-    event_times = [event.timestamp for event in _events(settings.dataset_name)]
+    event_times = [event.timestamp for event in _events(settings, settings.dataset_name)]
     choice = last_choice(settings.workspace, _training(settings))
     if not event_times or choice is None or choice.run == get_current_context()["run_id"]:
         return ""
@@ -235,7 +254,7 @@ def _is_chosen(settings: Settings) -> bool:
     choice = last_choice(settings.workspace, _training(settings))
     if choice is None or choice.run == get_current_context()["run_id"]:
         return False
-    in_order = sorted(_events(settings.dataset_name), key=lambda event: event.timestamp)
+    in_order = sorted(_events(settings, settings.dataset_name), key=lambda event: event.timestamp)
     announced = {event.extra.get("data_date") or LATEST: event.extra.get("version") for event in in_order}
     oldest = min(choice.partitions) if len(choice.partitions) == settings.window else ""
     return {name: made for name, made in announced.items() if name >= oldest}.items() <= choice.partitions.items()
@@ -299,7 +318,7 @@ def _save_choice(settings: Settings, begin: float, partitions: Mapping[str, str]
     """Store that this run looked at `begin`, unless a person started it, maybe with other settings than other runs."""
     from pipeline.runs.choices import Choice, last_choice, save_choice
 
-    event_times = [event.timestamp.timestamp() for event in _events(settings.dataset_name)]
+    event_times = [event.timestamp.timestamp() for event in _events(settings, settings.dataset_name)]
     if not event_times and not _is_scheduled():
         return
     training = _training(settings)

@@ -47,7 +47,7 @@ def require_zone(settings: Settings, timetable: Any, run: Any) -> None:
     address = settings.source_uri
     if settings.data_date or not is_dated(address) or needs_time(address) or not isinstance(timetable, Dates):
         return
-    if run.run_type not in ("scheduled", "backfill"):
+    if run.data_interval_start is None:  # A run without a logical date has no interval.
         return
     begin, end = coerce_datetime(run.data_interval_start), coerce_datetime(run.data_interval_end)
     own = timetable.infer_manual_data_interval(run_after=end)

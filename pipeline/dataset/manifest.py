@@ -427,6 +427,8 @@ def _parse(folder: Place, content: Any) -> Dataset:
     if content.setdefault("kind", TABLE if "table" in content else IMAGES) not in KINDS:
         raise ValueError(f"its kind of examples is {content['kind']!r} instead of {' or '.join(KINDS)}")
     for name, fields in _REQUIRED_FIELDS.items():
+        if not isinstance(content[name], dict):
+            raise ValueError(f"{name} is no JSON object")
         if missing := [field for field in fields if field not in content[name]]:
             raise ValueError(f"{name} lacks {missing[0]}")
     splits = {name: _parse_split(folder, split) for name, split in content.pop("splits").items()}

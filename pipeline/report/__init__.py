@@ -9,8 +9,8 @@ from typing import Any
 from pipeline.errors import DatasetError
 from pipeline.plan.example_kind import kind_of
 from pipeline.rendezvous.servers import SERVERS
-from pipeline.runs.files import PROMOTION, RESULT, RUN, read_or_empty
-from pipeline.storage import Place, move_whole, place_of, write_whole
+from pipeline.runs.files import PROMOTION, RESULT, RUN, read_or_empty, read_required, with_moved_dataset
+from pipeline.storage import Place, move_whole, place_of, write_json, write_whole
 
 SAMPLES = 48
 """Maximum number of sample images on a page."""
@@ -84,6 +84,9 @@ def _local_folder(run: Place, names: tuple[str, ...]) -> Iterator[Path]:
             fetch(folder, run, names)
         if not (folder / RUN).exists():
             raise DatasetError(f"{run} is not the folder of a run: it has no run.json")
+        if not isinstance(run, Path):
+            # Readers of the copy cannot know where its workspace is now.
+            write_json(folder / RUN, with_moved_dataset(read_required(folder / RUN), run))
         yield folder
 
 

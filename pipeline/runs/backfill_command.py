@@ -46,19 +46,19 @@ def schedule_note(dates: Collection[str]) -> str:
 def arguments_of(settings: Settings, datasets: Mapping[str, Dataset]) -> str:
     """Return the further arguments of the command, by the newest of some datasets by date.
 
-    A dataset stores the address of its source without placeholders. If they cannot be put back, a person must give the
-    source.
+    A dataset stores the address of its source without placeholders. If they cannot be put back, or if there is no
+    dataset, a person must give the source.
     """
-    if not datasets:
-        return ""
-    newest = datasets[max(datasets)]
+    newest = datasets[max(datasets)] if datasets else None
     source = source_with_placeholders({date: str(each.source["uri"]) for date, each in datasets.items()})
-    is_table = newest.kind == TABLE
-    columns = {f"{each['role']}_column": str(each["name"]) for each in newest.table.get("columns", ())}
-    named = {"TABLE" if is_table else "SOURCE": source or UNKNOWN}
+    kind = newest.kind if newest else settings.example_kind
+    described = newest.table.get("columns", ()) if newest else ()
+    columns = {f"{each['role']}_column": str(each["name"]) for each in described}
+    named = {"TABLE" if kind == TABLE else "SOURCE": source or UNKNOWN}
     if label := columns.pop("label_column", ""):
         named["LABEL"] = label
-    name_of, usual = name_of_table if is_table else name_of_source, settings_from({"example_kind": newest.kind})
+    name_of = name_of_table if kind == TABLE else name_of_source
+    usual = settings_from({"example_kind": kind})
     params = {
         "dataset_name": settings.dataset_name if name_of(source) != settings.dataset_name else "",
         "workspace": settings.workspace if settings.workspace != usual.workspace else "",
@@ -66,7 +66,7 @@ def arguments_of(settings: Settings, datasets: Mapping[str, Dataset]) -> str:
         **{name: column for name, column in columns.items() if name in Settings.model_fields},
     }
     given = {name: value for name, value in params.items() if value}
-    given |= _unusual(newest.settings, settings_in_fingerprint(usual))
+    given |= _unusual(newest.settings, settings_in_fingerprint(usual)) if newest else {}
     if given:
         named["PARAMS"] = json.dumps(given)
     return "".join(f" {name}={shlex.quote(value)}" for name, value in named.items())
@@ -83,6 +83,8 @@ def _unusual(settings: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str,
 
 def source_with_placeholders(addresses: Mapping[str, str]) -> str:
     """Return the address from which most `addresses` of dates, and the newest, were filled; empty if there is none."""
+    if not addresses:
+        return ""
     newest = max(addresses)
     moments = [(date, datetime.fromisoformat(date), address) for date, address in addresses.items()]
     template = _template(addresses[newest], newest)

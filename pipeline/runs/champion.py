@@ -1,9 +1,10 @@
 """The champion of a dataset name: the one model that is promoted, and the history of all champions. No TensorFlow.
 
 `models/NAME/champion.json` in the workspace is the pointer. It holds the champion and every promotion and rollback that
-led to it, oldest first. The file is replaced as a whole, and only if it is still as it was read: if two runs promote at
-the same time, the second looks again. A rollback takes back the last promotion that stands. It is an entry of its own,
-and no entry is ever removed.
+led to it, oldest first. It names each run and each model relative to the workspace, which may be moved or copied. The
+file is replaced as a whole, and only if it is still as it was read: if two runs promote at the same time, the second
+looks again. A rollback takes back the last promotion that stands. It is an entry of its own, and no entry is ever
+removed.
 """
 
 import getpass
@@ -12,7 +13,8 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import Final, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
 
 from pipeline import storage
 from pipeline.config.allowed import require_folder
@@ -22,7 +24,7 @@ from pipeline.runs.run import ABOUT, find_exported_model
 from pipeline.storage import Place, place_of
 
 POINTER = "champion.json"
-POINTER_FORMAT = 2
+POINTER_FORMAT = 3
 PROMOTE: Final = "promote"
 ROLLBACK: Final = "rollback"
 BY_HAND = "by hand"
@@ -121,7 +123,7 @@ def load_pointer(place: Place) -> Pointer:
     try:
         fields = json.loads(content)
         require_format(fields.get("format"), POINTER_FORMAT, place, "move it away and promote a run by hand")
-        history = tuple(Entry(**entry) for entry in fields["history"])
+        history = tuple(_entry_in(_workspace_of(place), entry) for entry in fields["history"])
         # Rollbacks without a promotion before them raise IndexError here, and not later in each reader.
         effective_promotions(history)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
@@ -161,14 +163,32 @@ def roll_back(pointer: Pointer) -> Rollback:
 def move(pointer: Pointer, entry: Entry) -> None:
     """Add an entry to the history. Raises ConflictError if another run has moved the pointer since it was read."""
     history = (*pointer.history, entry)
-    champion = effective_promotions(history)[-1]
+    workspace = _workspace_of(pointer.place)
+    champion = _stored(effective_promotions(history)[-1], workspace)
     content = {
         "format": POINTER_FORMAT,
         # For programs that follow the pointer and need no history.
-        "champion": {name: getattr(champion, name) for name in ("run", "export", "dataset_version", "metrics")},
-        "history": [asdict(each) for each in history],
+        "champion": {name: champion[name] for name in ("run", "export", "dataset_version", "metrics")},
+        "history": [_stored(each, workspace) for each in history],
     }
     storage.swap(pointer.place, pointer.content, json.dumps(content, indent=1).encode())
+
+
+def _workspace_of(pointer: Place) -> Place:
+    """Return the workspace of a pointer's file. Links are resolved, as in the folder of a run that is promoted."""
+    workspace = pointer.parent.parent.parent
+    return workspace.resolve() if isinstance(workspace, Path) else workspace
+
+
+def _entry_in(workspace: Place, stored: Mapping[str, Any]) -> Entry:
+    entry = Entry(**stored)
+    return replace(entry, run=str(workspace / entry.run), export=str(workspace / entry.export))
+
+
+def _stored(entry: Entry, workspace: Place) -> dict[str, Any]:
+    """Return what the file has of an entry."""
+    inside = {name: getattr(entry, name).removeprefix(f"{workspace}/") for name in ("run", "export")}
+    return asdict(entry) | inside
 
 
 def find_promoted_model(place: Place) -> Place:

@@ -59,6 +59,8 @@ MAX_DAYS = 36_525
 _MAX_DRIFT = "max_drift"
 """The setting above which a date counts as drifted. The checks of the data gate declare it."""
 _VERSION = re.compile("[0-9a-f]{16}")
+DAMAGED = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
+"""What a file of a date may raise that is no file of Tenfold: others may have written it."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ def dates_of(settings: Settings, runs: Mapping[str, LastRun] = _NO_RUNS) -> Date
     step = usual_step(known)
     gaps = tuple(gaps_between(names, step)) if step else ()
     datasets = {name: found.dataset for name, found in published.items() if found.dataset}
-    command = partial(backfill_command, arguments=arguments_of(settings, datasets))
+    command = partial(backfill_command, arguments=_arguments_of(settings, datasets))
     mends = mends_of((each.date for each in states if each.is_problem), gaps, step, command, datetime.now(UTC))
     return Dates(
         dataset_name=settings.dataset_name,
@@ -192,6 +194,13 @@ def dates_of(settings: Settings, runs: Mapping[str, LastRun] = _NO_RUNS) -> Date
         mends=mends,
         mends_note=schedule_note([date for mend in mends for date in (mend.first, mend.last)]),
     )
+
+
+def _arguments_of(settings: Settings, datasets: Mapping[str, Dataset]) -> str:
+    try:
+        return arguments_of(settings, datasets)
+    except DAMAGED:
+        return arguments_of(settings, {})
 
 
 def _is_date(name: str) -> bool:
@@ -235,8 +244,7 @@ def _state_of(
 ) -> DateState:
     try:
         return _readable_state(settings, champion, name, found, listings, run)
-    # Others may have written the files of the date.
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+    except DAMAGED as error:
         return DateState(name, "failed", f"the files of this date are damaged ({error!r}): build the date again")
 
 

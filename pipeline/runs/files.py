@@ -5,13 +5,15 @@ A run may be under way or may have been killed, so any file may be missing. What
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import storage
-from pipeline.errors import SizeError, require_format
+from pipeline.config.workspace import workspace_of
+from pipeline.errors import SizeError, SourceError, require_format
 from pipeline.runs.decision import Decision, decision_in
 from pipeline.storage import Place
 
@@ -35,6 +37,32 @@ Increase it also if a setting is removed or renamed: `run.json` holds the settin
 def require_run_format(run_json: Mapping[str, Any], folder: Place) -> None:
     """Raise FormatError if the content of `run.json` says that another version of Tenfold wrote the run."""
     require_format(run_json.get("format"), RUN_FORMAT, folder / RUN, "train again")
+
+
+def with_moved_dataset(run_json: Mapping[str, Any], training: Place) -> dict[str, Any]:
+    """Return the content of `run.json` with the present address of the dataset, if it is in the workspace of the run.
+
+    A workspace may have been moved or copied since the file was written. `training` is the place of the training. For a
+    folder that is in no workspace, such as the local copy of a training in a bucket, the content stays as it is.
+    """
+    moved = dict(run_json)
+    before, dataset = (run_json.get("settings") or {}).get("workspace"), run_json.get("dataset")
+    if not (isinstance(before, str) and isinstance(dataset, str) and dataset.startswith(f"{before}/")):
+        return moved
+    with suppress(SourceError):
+        moved["dataset"] = str(workspace_of(training) / dataset.removeprefix(f"{before}/"))
+    return moved
+
+
+def with_moved_addresses(result: Mapping[str, Any], training: Place) -> dict[str, Any]:
+    """Return the content of `result.json` with the present addresses of the training, whose place is `training`."""
+    before = str(result["run"])
+    return {
+        name: f"{training}{value.removeprefix(before)}"
+        if isinstance(value, str) and value.startswith(before)
+        else value
+        for name, value in result.items()
+    }
 
 
 def read_required(file: Place) -> Any:
@@ -173,7 +201,7 @@ def load_files(folder: Path) -> RunFiles:
     if run_json:
         require_run_format(run_json, folder)
     return RunFiles(
-        run=run_json,
+        run=with_moved_dataset(run_json, folder),
         result=read_or_empty(folder / RESULT),
         verdict=read_or_empty(folder / VERDICT),
         promotion=read_or_empty(folder / PROMOTION),

@@ -28,7 +28,7 @@ from pipeline.errors import (
 )
 from pipeline.rendezvous import report_end
 from pipeline.rendezvous.servers import CLUSTER, steps_of_epoch
-from pipeline.runs.files import RESULT
+from pipeline.runs.files import RESULT, with_moved_addresses
 from pipeline.runs.mirror import Mirror, claim
 from pipeline.runs.requirements import load_usable, require_startable
 from pipeline.runs.run import (
@@ -104,7 +104,8 @@ def load_trained_result(settings: Settings, dataset: Place, run_id: str) -> dict
     content = load_usable(settings, dataset)
     training = training_place(settings_of_training(settings, content), run_id, content.version)
     require_outputs([training, training / RESULT])
-    return load_result(training)
+    result = load_result(training)
+    return result and with_moved_addresses(result, training)
 
 
 def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0, dag: str = "") -> Run:

@@ -37,7 +37,15 @@ from pipeline.evaluation.metrics import EVALUATION, load_predictions
 from pipeline.runs import champion
 from pipeline.runs.champion import Entry, Pointer, Rollback, effective_promotions, pointer_of
 from pipeline.runs.decision import Decision
-from pipeline.runs.files import COMET_LOGGED, PROMOTION, RUN, read_or_empty, read_required, require_run_format
+from pipeline.runs.files import (
+    COMET_LOGGED,
+    PROMOTION,
+    RUN,
+    read_or_empty,
+    read_required,
+    require_run_format,
+    with_moved_dataset,
+)
 from pipeline.runs.promotion_rule import Rules, compare, judge_first, why_incomparable
 from pipeline.runs.run import find_exported_model, load_about, load_result, take_failure
 from pipeline.storage import Place, place_of
@@ -148,7 +156,7 @@ def load_candidate(run: Place) -> Candidate:
         raise SourceError(f"{place} has no complete training: there is no result.json")
     run_json = read_required(place / RUN)
     require_run_format(run_json, place)
-    dataset = place_of(run_json["dataset"])
+    dataset = place_of(with_moved_dataset(run_json, place)["dataset"])
     require_output(dataset)
     return Candidate(
         run=place,

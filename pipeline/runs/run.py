@@ -65,6 +65,8 @@ from pipeline.runs.files import (
     read_optional,
     read_required,
     require_run_format,
+    with_moved_addresses,
+    with_moved_dataset,
 )
 from pipeline.storage import Place, crc32c_of
 from pipeline.system.flock import try_lock
@@ -215,7 +217,8 @@ def load_run(folder: Path) -> Run:
     require_run_format(content, folder)
     del content["format"]
     # The folder itself counts, not the stored one: a run may have been moved, or fetched to another worker.
-    return Run(**{**content, "folder": folder, "settings": training_settings(content["settings"])})
+    current = {"folder": folder, "settings": training_settings(content["settings"])}
+    return Run(**{**with_moved_dataset(content, folder), **current})
 
 
 @dataclass(frozen=True)
@@ -382,7 +385,8 @@ def load_result(folder: Place) -> dict[str, Any] | None:
 
 def result_of(run: Run) -> dict[str, Any] | None:
     """Return the result of a complete training, which server 0 writes for all; else None."""
-    return load_result(run.folder if run.server.is_chief else run.training)
+    result = load_result(run.folder if run.server.is_chief else run.training)
+    return result and with_moved_addresses(result, run.training)
 
 
 def save_failure(folder: Path, error: TenfoldError, attempt: str = "") -> None:

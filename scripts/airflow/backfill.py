@@ -287,6 +287,7 @@ def trainer_of(airflow: Airflow, client: Client, signals: Signals) -> Client | N
         return None
     trainer = client.of(TRAINER)
     wait_until_ready(airflow, trainer, ANY_TIME, signals)
+    trainer.unpause()
     return trainer
 
 

@@ -103,6 +103,10 @@ class Client:
         """Let runs of the DAG start."""
         self._send("PATCH", self._dag, json={"is_paused": False})
 
+    def paused_dags(self) -> list[str]:
+        """Return the ids of the DAGs that are paused."""
+        return sorted(dag["dag_id"] for dag in self._all("/dags", "dags", paused=True))
+
     def create_pool(self, name: str, slots: int) -> None:
         """Create a pool. One that is there stays as it is: its slots may have been set in the UI."""
         self._send("POST", "/pools", accepted=httpx.codes.CONFLICT, json={"name": name, "slots": slots})

@@ -95,7 +95,10 @@ def up(layout: Layout, dag_id: str, signals: Signals) -> int:
             draw_samples_once(layout.samples)
             airflow = prepare(layout, background=True)
             try:
-                with _started(airflow, dag_id, signals):
+                with _started(airflow, dag_id, signals) as client:
+                    # A person has paused them for a maintenance, and decides when they go on.
+                    if paused := client.paused_dags():
+                        say(f"Paused, so they start no task: {', '.join(paused)}. Switch them on under Dags in the UI")
                     # Not for a temporary Airflow: only the user of this command has its password.
                     if warning := open_warning():
                         say(warning)
@@ -138,6 +141,7 @@ def _airflow(
         say(f"Using the Airflow at {airflow.url}")
         with closing(_client(airflow, dag_id, signals)) as client:
             wait_until_ready(airflow, client, ANY_TIME, signals)
+            client.unpause()
             yield airflow, client
     else:
         with exclusive_home(layout.home), own_airflow(layout, dag_id, signals, settings) as own:
@@ -155,6 +159,7 @@ def own_airflow(
     airflow = prepare(layout, background=False, settings={RETRAIN_SCHEDULE: "", **settings})
     try:
         with _started(airflow, dag_id, signals) as client:
+            client.unpause()
             # Only in a temporary Airflow, where no other command can have active runs.
             end_forgotten_runs(client)
             yield airflow, client

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pipeline.config.allowed import ALL
+from pipeline.storage import is_bucket
 from scripts.airflow.database import forget_migration, is_migrated, note_migration
 from scripts.airflow.differences import differences, noted_settings
 from scripts.airflow.errors import Failed, Refused
@@ -22,7 +23,7 @@ from scripts.airflow.progress import say
 from scripts.airflow.ready import check_time
 from scripts.airflow.record import Record, forget_record, read_record, write_record
 from scripts.airflow.remote import Airflow
-from scripts.airflow.settings import DATABASE, Layout, environment, url_of
+from scripts.airflow.settings import DATABASE, ROOT, Layout, environment, url_of
 from scripts.airflow.signals import Signals
 from scripts.ports import HOST, is_forbidden, is_taken
 
@@ -133,15 +134,21 @@ class Embedded(Airflow):
         return "\n".join([f"The end of {log}:", *lines])
 
     def _note(self, processes: dict[str, Identity], settings: Mapping[str, str]) -> None:
-        self.record = Record(self.record.port, self.record.background, processes, settings)
+        self.record = Record(self.record.port, self.record.background, processes, settings, str(ROOT))
         write_record(self.layout.home, self.record)
 
 
 def prepare(layout: Layout, background: bool, settings: Mapping[str, str] = USUAL) -> Embedded:
     """Return an Airflow that can be started: folders, log-in and a port of its own. Ends what a killed command left.
 
-    `settings` replace those of `environment`: another executor or database, for one.
+    `settings` replace those of `environment`: another executor or database, for one. Raises Refused if
+    TENFOLD_WORKSPACE is a bucket.
     """
+    if is_bucket(workspace := os.environ.get("TENFOLD_WORKSPACE", "")):
+        raise Refused(
+            f"TENFOLD_WORKSPACE={workspace} must be a folder: leave it out and set workspace to the bucket in the form "
+            "or in the file that TENFOLD_SETTINGS names"
+        )
     sweep(layout)
     # The logs of an earlier start would be shown as those of this one.
     for name in components(0):
@@ -161,16 +168,23 @@ def recorded_airflow(layout: Layout) -> Embedded | None:
 def usable_airflow(layout: Layout) -> Embedded | None:
     """Return the Airflow that `up` left running, if all of it lives.
 
-    Raises Refused if it was started without a setting that its processes must have, because it would fail every run, or
-    with other settings than those that the person of this command has set.
+    Raises Refused if it runs the code of another folder, if it was started without a setting that its processes must
+    have, because it would fail every run, or with other settings than those that the person of this command has set.
     """
     airflow = recorded_airflow(layout)
     is_whole = airflow and airflow.stays and len(airflow.record.processes) == len(components(0))
     if airflow is None or not is_whole or airflow.dead():
         return None
+    code = airflow.record.code
+    if code and code != str(ROOT):
+        raise Refused(
+            f"the Airflow at {airflow.url} runs the code in {code}, but this command is in {ROOT}: use the command "
+            "there, or stop this Airflow with `make down` and run this command again. Unfinished runs then continue "
+            "with the code of this folder"
+        )
     got, key = airflow.record.settings, airflow.keys.session
     needed = {*ALL, *noted_settings(environment(layout, airflow.keys, airflow.record.port, {}), key)}
-    if not needed <= {*got}:
+    if not code or not needed <= {*got}:
         raise Refused(
             f"the Airflow at {airflow.url} was started by an older version of Tenfold, without settings that it needs "
             "now: stop it with `make down`, then run this command again"

@@ -38,7 +38,6 @@ def wait_until_ready(airflow: Airflow, client: Client, since: datetime, signals:
         )
         signals.pause(_POLL_S)
     require_pool(client, airflow.layout.trainings)
-    client.unpause()
 
 
 def _is_parsed(client: Client, since: datetime) -> bool:

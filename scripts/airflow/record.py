@@ -24,6 +24,8 @@ class Record:
     settings: Mapping[str, str] = field(default_factory=dict)
     """The settings that its processes got, as `noted_settings` returns them. Another form, or nothing, in the record of
     an older version, whose Airflow must be stopped nevertheless."""
+    code: str = ""
+    """The folder of the code that its processes run. Empty in the record of an older version."""
 
 
 def write_record(home: Path, record: Record) -> None:

@@ -31,6 +31,7 @@ def embedded_airflow(folder: Path, settings: Mapping[str, str]) -> Iterator[Embe
             since = datetime.now(UTC)
             embedded.start(signals)
             wait_until_ready(embedded, client, since, signals)
+            client.unpause()
         yield embedded
     finally:
         embedded.stop()

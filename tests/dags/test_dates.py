@@ -101,7 +101,7 @@ def hours_of(day: str, first: int, count: int) -> list[str]:
         ({"TENFOLD_TIMEZONE": "Europe/Berlin"}, DAYS, "scheduled", False),
         ({"TENFOLD_BACKFILL_SCHEDULE": "@hourly"}, DAYS, "backfill", False),  # a run of an earlier schedule
         ({}, HOURS, "backfill", False),
-        ({}, DAYS, "manual", False),
+        ({}, DAYS, "manual", True),
         ({}, "/data", "backfill", False),
     ],
 )
@@ -123,6 +123,8 @@ def test_a_worker_with_another_time_zone_refuses_a_run(
             require_zone(settings_from({"source_uri": source}), timetable, run)
         except SettingsError as error:
             refused.append(str(error))
+    # Without a logical date, a run has no interval.
+    require_zone(settings_from({"source_uri": source}), timetable, SimpleNamespace(data_interval_start=None))
     # A day of 23 hours says nothing.
     assert (len(refused) >= len(runs) - 2) is bool(refused) is is_refused
     assert all("set TENFOLD_TIMEZONE of the worker" in each for each in refused)

@@ -1,23 +1,29 @@
 """The DAG retrain: datasets of several dates become one training."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pipeline import storage
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.dataset.partitions import Partition, save_partition, withdraw_partition
 from pipeline.errors import DatasetError, SettingsError
+from pipeline.runs.champion import PROMOTE, Entry, move, pointer_of
 from pipeline.runs.choices import Choice, save_choice
+from pipeline.runs.dates import DateState, dates_of
+from pipeline.runs.run import training_place
+from pipeline.runs.training_settings import settings_of_training
 from tests.conftest import MakeImages, jpeg
 from tests.dags.conftest import RunDag
-from tests.published import publish
+from tests.published import newest_dataset, publish
 
 pytestmark = pytest.mark.filterwarnings("default")  # Airflow itself causes many warnings
 
@@ -64,7 +70,7 @@ def test_the_dataset_name_comes_from_the_asset_events(
 
     from dags import retrain
 
-    events = [SimpleNamespace(extra={"dataset_name": name}, timestamp=NOON) for name in new]
+    events = [announced_in(tmp_path, name) for name in new]
     use_context(monkeypatch, events, "first")
     settings = settings_from({"dataset_name": given, "workspace": str(tmp_path)})
     errors = {"skipped": AirflowSkipException, "refused": SettingsError}
@@ -73,6 +79,44 @@ def test_the_dataset_name_comes_from_the_asset_events(
 
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def announced_in(
+    workspace: Path, name: str, timestamp: datetime = NOON, extra: Mapping[str, Any] = MappingProxyType({})
+) -> SimpleNamespace:
+    """Return the event of a new dataset, as the task `commit` makes it."""
+    dataset = str(workspace / "datasets" / name / NEW)
+    return SimpleNamespace(timestamp=timestamp, extra={"dataset_name": name, "dataset": dataset, **extra})
+
+
+@pytest.mark.parametrize(
+    ("given", "trained"), [("", "flowers"), ("flowers", "flowers"), ("cars", "skipped"), ("trucks", "skipped")]
+)
+def test_datasets_in_another_workspace_are_left_to_the_runs_there(
+    given: str, trained: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Another team publishes under the same names. Its workspace has no dataset of this one."""
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from dags import retrain
+
+    settings = settings_from({"dataset_name": given, "workspace": str(tmp_path / "ours")})
+    events = [announced_in(tmp_path / folder, name) for folder, name in (("ours", "flowers"), ("theirs", "cars"))]
+    use_context(monkeypatch, events, "first")
+    with pytest.raises(AirflowSkipException, match="are of") if trained == "skipped" else nullcontext():
+        assert retrain._with_name(settings).dataset_name == trained
+    use_context(monkeypatch, events[1:], "second")
+    with pytest.raises(AirflowSkipException, match=f"are in {tmp_path / 'theirs' / 'datasets'}, but"):
+        retrain._with_name(settings)
+
+
+def test_an_event_that_a_person_made_in_the_ui_starts_a_run_as_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from dags import retrain
+
+    settings = settings_from({"workspace": str(tmp_path)})
+    add_partition(settings, "flowers", DAYS[0], NEW)
+    use_context(monkeypatch, [SimpleNamespace(timestamp=NOON, extra={"from_rest_api": True})], "first")
+    assert retrain._with_name(settings).dataset_name == "flowers"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +131,7 @@ def test_events_served_by_another_run_are_ignored(
     from dags import retrain
 
     settings = settings_from({"workspace": str(tmp_path)})
-    events = [SimpleNamespace(extra={"dataset_name": name}, timestamp=NOON) for name in ("cars", "flowers")]
+    events = [announced_in(tmp_path, name) for name in ("cars", "flowers")]
     for name in served:
         of_name = settings.model_copy(update={"dataset_name": name})
         save_choice(of_name.workspace, f"retrain-{name}", Choice("first", NOON.timestamp() + 1, NOON.timestamp(), {}))
@@ -240,11 +284,7 @@ def test_a_run_whose_events_an_earlier_run_served_is_skipped(monkeypatch: pytest
 
     def skips(run_id: str, minutes: list[int]) -> bool:
         times = [chosen_at + timedelta(minutes=each) for each in minutes]
-        use_context(
-            monkeypatch,
-            [SimpleNamespace(timestamp=time, extra={"dataset_name": "flowers"}) for time in times],
-            run_id,
-        )
+        use_context(monkeypatch, [announced_in(tmp_path, "flowers", time) for time in times], run_id)
         try:
             retrain._skip_if_served(settings)
         except AirflowSkipException:
@@ -278,7 +318,7 @@ def test_a_run_with_served_events_trains_if_the_event_of_a_newer_partition_was_l
     for name, chosen in {"cars": {}, "flowers": {DAYS[0]: OLD}}.items():
         choice = Choice("first", NOON.timestamp() + 3600, NOON.timestamp(), chosen)
         save_choice(settings.workspace, f"retrain-{name}", choice)
-    events = [SimpleNamespace(extra={"dataset_name": name}, timestamp=NOON) for name in announced]
+    events = [announced_in(tmp_path, name) for name in announced]
     use_context(monkeypatch, events, "second")
     with pytest.raises(AirflowSkipException, match=r"trains? on") if is_skipped else nullcontext():
         named = retrain._with_name(settings)
@@ -375,7 +415,7 @@ def test_a_scheduled_run_still_serves_the_events_of_the_run_before_it(monkeypatc
     settings = settings_from({"dataset_name": "flowers", "workspace": str(tmp_path)})
     monkeypatch.setattr("pipeline.stages.upload.dataset_of_partitions", lambda *_: tmp_path / "dataset")
     monkeypatch.setattr("pipeline.runs.launch.load_trained_result", lambda *_: None)
-    just_now = [SimpleNamespace(extra={"dataset_name": "flowers"}, timestamp=datetime.now(UTC))]
+    just_now = [announced_in(tmp_path, "flowers", datetime.now(UTC))]
     use_context(monkeypatch, just_now, "first")
     retrain._newest(settings)
     use_context(monkeypatch, [], "second", "scheduled")
@@ -395,7 +435,7 @@ def test_a_scheduled_run_serves_older_events_and_a_run_of_a_person_does_not(
     monkeypatch.setattr("pipeline.runs.launch.load_trained_result", lambda *_: None)
     use_context(monkeypatch, [], "first", run_type)
     assert retrain._newest(settings)["training"] == "retrain-flowers"
-    use_context(monkeypatch, [SimpleNamespace(extra={"dataset_name": "flowers"}, timestamp=NOON)], "second")
+    use_context(monkeypatch, [announced_in(tmp_path, "flowers")], "second")
     assert retrain._server_of(settings) == ("first" if is_saved else "")
 
 
@@ -408,7 +448,7 @@ def test_a_run_without_a_new_dataset_still_serves_its_events(monkeypatch: pytest
     settings = settings_from({"dataset_name": "flowers", "workspace": str(tmp_path)})
     monkeypatch.setattr("pipeline.stages.upload.dataset_of_partitions", lambda *_: tmp_path / "dataset")
     monkeypatch.setattr("pipeline.runs.launch.load_trained_result", lambda *_: {"run": "an earlier run"})
-    events = [SimpleNamespace(extra={"dataset_name": "flowers"}, timestamp=NOON)]
+    events = [announced_in(tmp_path, "flowers")]
     use_context(monkeypatch, events, "first")
     with pytest.raises(AirflowSkipException, match="an earlier run"):
         retrain._newest(settings)
@@ -438,18 +478,55 @@ def test_events_of_chosen_versions_do_not_stop_a_run_for_another_dataset(
     chosen, own = {DAYS[1]: "b", DAYS[2]: "c"}, settings.model_copy(update={"dataset_name": "flowers"})
     save_choice(own.workspace, "retrain-flowers", Choice("first", NOON.timestamp() + 10, NOON.timestamp(), chosen))
     events = [
-        SimpleNamespace(
-            timestamp=NOON + timedelta(seconds=1 + number),
-            extra={"dataset_name": "flowers", "data_date": day, "version": version},
-        )
+        announced_in(tmp_path, "flowers", NOON + timedelta(seconds=1 + number), {"data_date": day, "version": version})
         for number, (day, version) in enumerate(announced)
     ]
-    use_context(monkeypatch, [*events, SimpleNamespace(timestamp=NOON, extra={"dataset_name": "cars"})], "second")
+    use_context(monkeypatch, [*events, announced_in(tmp_path, "cars")], "second")
     with nullcontext() if is_served else pytest.raises(SettingsError, match="cars, flowers"):
         assert retrain._with_name(settings).dataset_name == "cars"
     # Alone, they start a training: the settings may have changed.
     use_context(monkeypatch, events, "second")
     retrain._skip_if_served(own)
+
+
+@pytest.mark.long
+def test_after_the_loss_of_airflows_database_nothing_is_built_or_trained_again(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The workspace is also moved. All that a new Airflow knows are its own events."""
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from dags import retrain
+
+    def build_all(workspace: Path) -> None:
+        for day in DAYS:
+            publish(photos / "{date}", workspace, data_date=day)
+
+    def states(settings: Settings) -> list[DateState]:
+        return [replace(date, last_run="") for date in dates_of(settings).dates]
+
+    before, after = (
+        settings_from({"dataset_name": "images", "window": 3, "workspace": str(tmp_path / name)}) for name in "wv"
+    )
+    build_all(tmp_path / "w")
+    window = newest_dataset(before)
+    training = training_place(settings_of_training(before, load(window)), "retrain-images", window.name)
+    storage.write_json(training / "result.json", {"run": str(training)})
+    storage.write_json(training / "export" / "about.json", {})
+    promoted = Entry(PROMOTE, str(training), str(training / "export"), window.name, {}, None, "", "", "")
+    move(pointer_of(tmp_path / "w", "images"), promoted)
+    save_choice(before.workspace, "retrain-images", Choice("lost", NOON.timestamp(), NOON.timestamp(), {}))
+    known = states(before)
+    assert {date.state for date in known} == {"seen"}
+
+    shutil.move(tmp_path / "w", tmp_path / "v")
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "v" / "datasets").rglob("*")}
+    build_all(tmp_path / "v")
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "v" / "datasets").rglob("*")} == written
+    assert states(after) == known
+    use_context(monkeypatch, [announced_in(tmp_path / "v", "images", NOON + timedelta(days=1))] * 3, "restored")
+    with pytest.raises(AirflowSkipException, match=f"{tmp_path}/v/runs/retrain-images/.* was already trained on"):
+        retrain._newest(retrain._with_name(after))
 
 
 @pytest.mark.long

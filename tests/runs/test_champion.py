@@ -4,7 +4,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -169,7 +169,7 @@ def test_a_better_model_is_promoted_and_a_worse_one_is_not(workspace: Place, mak
     assert str(pointer.place) == promotions[0]["pointer"] == f"{workspace}/models/flowers/champion.json"
     assert [each.run for each in pointer.history] == [str(runs[0]), str(runs[1])]
     named = storage.read_json(pointer.place)["champion"]
-    assert (named["export"], named["metrics"]) == (str(runs[1] / "export"), {"val_accuracy": 0.85})
+    assert (named["export"], named["metrics"]) == ("runs/better/key/export", {"val_accuracy": 0.85})
 
 
 @pytest.mark.parametrize(
@@ -239,6 +239,70 @@ def test_a_signal_to_the_group_of_a_task_reaches_the_evaluation_of_the_champion(
 def test_each_dataset_name_has_a_separate_champion(workspace: Place, make_training: MakeTraining):
     judged(make_training("one", 150))
     assert pointer_of(workspace, "cars").champion is None
+
+
+def test_the_champion_of_a_moved_workspace_is_found_where_the_workspace_is(
+    workspace: Place, make_training: MakeTraining, tmp_path: Path, gcs: FakeGcs
+):
+    for name, correct in (("one", 150), ("two", 160)):
+        judged(make_training(name, correct))
+    moved = move_workspace(workspace, tmp_path, gcs)
+    one, two = (moved / "runs" / name / "key" for name in ("one", "two"))
+    assert [each.run for each in pointer_of(moved, NAME).history] == [str(one), str(two)]
+    assert find_promoted_model(moved / "models" / NAME) == two / "export"
+    assert judged(two)["promoted"]  # A cleared task does not promote it again.
+    make_training("worse", 140)
+    worse = moved / "runs" / "worse" / "key"
+    copy_folder(workspace / "runs" / "worse", moved / "runs" / "worse")
+    assert judged(worse)["why"].startswith("not promoted: accuracy 70.0% against 80.0% of two/key on the same 200")
+    assert roll_back(pointer_of(moved, NAME), 2).champion.run == str(one)
+
+
+def move_workspace(workspace: Place, tmp_path: Path, gcs: FakeGcs) -> Place:
+    """Move a workspace to another folder, or to another bucket, and return its new place."""
+    gcs.create_bucket("another")
+    moved = tmp_path / "moved" / "v" if isinstance(workspace, Path) else storage.place_of("gs://another/v")
+    copy_folder(workspace, moved)
+    for name in files_below(workspace):
+        (workspace / name).unlink()
+    return moved
+
+
+def copy_folder(source: Place, target: Place) -> None:
+    """Copy all files of a folder."""
+    for name in files_below(source):
+        with storage.write_whole(target / name) as file:
+            file.write((source / name).read_bytes())
+
+
+def files_below(folder: Place) -> list[str]:
+    """Return the names of all files below a folder."""
+    if isinstance(folder, Path):
+        return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    return [key for key, _ in storage.objects(folder)]
+
+
+def test_a_model_of_a_moved_workspace_is_compared_on_the_dataset_there(
+    workspace: Place, make_training: MakeTraining, tmp_path: Path, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+):
+    judged(make_training("one", 150))
+    two = make_training("two", 160, version="2")
+    run_json = storage.read_json(two / "run.json")
+    stored = {
+        "dataset": f"{workspace}/datasets/{NAME}/2",
+        "settings": {**run_json["settings"], "workspace": str(workspace)},
+    }
+    storage.write_json(two / "run.json", {**run_json, **stored})
+    moved = move_workspace(workspace, tmp_path, gcs)
+    evaluated: list[Place] = []
+
+    def evaluate(export: Place, dataset: Place, output: int) -> Predictions:
+        evaluated.extend((export, dataset))
+        return answers(150)
+
+    monkeypatch.setattr(promotion_module, "_evaluated", evaluate)
+    assert judged(moved / "runs" / "two" / "key")["promoted"]
+    assert evaluated == [moved / "runs" / "one" / "key" / "export", moved / "datasets" / NAME / "2"]
 
 
 def test_concurrent_gates_compare_each_model_with_the_previous_champion(workspace: Place, make_training: MakeTraining):
@@ -401,7 +465,14 @@ def test_a_simulated_training_is_never_promoted(make_training: MakeTraining):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b'{"format": 2}', b'{"format": 2, "history": [{"action": "promote"}]}', b"[1]"]
+    "content",
+    [
+        b"",
+        b'{"format": 3}',
+        b'{"format": 3, "history": [{"action": "promote"}]}',
+        json.dumps({"format": 3, "history": [asdict(Entry("promote", 1, 2, "", {}, None, "", "", ""))]}).encode(),  # type: ignore[arg-type]
+        b"[1]",
+    ],
 )
 def test_a_damaged_pointer_is_an_error_and_stays_unchanged(
     workspace: Place, make_training: MakeTraining, content: bytes

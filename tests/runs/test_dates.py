@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -15,6 +15,7 @@ from pipeline.__main__ import main
 from pipeline.commands.dates import MARKS
 from pipeline.config.settings import Settings, settings_from
 from pipeline.config.workspace import name_folder
+from pipeline.dataset.manifest import checksum
 from pipeline.dataset.partitions import move_partition, withdraw_partition
 from pipeline.errors import GateError, SettingsError
 from pipeline.runs.champion import PROMOTE, Entry, move, pointer_of
@@ -183,6 +184,38 @@ def test_a_run_that_was_stopped_is_shown_until_a_person_moves_the_date(copied: P
     assert state_on(copied, 7).last_run >= before.last_run
     move_partition(name_folder(settings_of(copied)), "2026-01-07", before.version)
     assert state_on(copied, 7).state == "published"
+
+
+@pytest.mark.parametrize(
+    ("broken", "command"),
+    [
+        ({"table": {"columns": [{}]}}, "SOURCE=... PARAMS="),
+        ({"source": ["uri", "listed"]}, "SOURCE='{source}/{{date}}' "),
+        ({"source": {"listed": 16}}, "SOURCE='{source}/{{date}}' "),
+    ],
+)
+def test_a_damaged_dataset_hides_only_what_it_says_of_the_command(
+    copied: Path, source: Path, broken: dict[str, Any], command: str
+):
+    path = name_folder(settings_of(copied)) / state_on(copied, 8).version / "dataset.json"
+    content = json.loads(path.read_text())
+    del content["checksum"]
+    content |= broken
+    path.write_text(json.dumps({**content, "checksum": checksum(content)}))
+    mends = dates_of(settings_of(copied)).mends
+    assert mends
+    assert all(f" REPROCESS=all {command.format(source=source)}" in each.command for each in mends)
+
+
+def test_the_command_for_a_name_of_which_nothing_is_published_asks_for_the_source(tmp_path: Path):
+    source = tmp_path / "source"
+    make_date(source, "2026-01-06", broken=3)
+    build_date(source, tmp_path / "w", "2026-01-06", refused=True)
+    [mend] = dates_of(settings_of(tmp_path / "w")).mends
+    params = json.dumps({"dataset_name": "birds", "workspace": str(tmp_path / "w")})
+    assert mend.command == (
+        f"make backfill FROM=2026-01-06 TO=2026-01-06 REPROCESS=all SOURCE=... PARAMS={shlex.quote(params)}"
+    )
 
 
 def test_a_date_that_was_never_published_is_planned(copied: Path, source: Path):

@@ -2,10 +2,21 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pipeline.runs.files import RunFiles, facts, load_files, read_optional, read_or_empty, read_required
+from pipeline.runs.files import (
+    RunFiles,
+    facts,
+    load_files,
+    read_optional,
+    read_or_empty,
+    read_required,
+    with_moved_addresses,
+    with_moved_dataset,
+)
+from pipeline.storage import place_of
 
 EMPTY = RunFiles(run={}, result={}, verdict={}, promotion={})
 
@@ -44,6 +55,31 @@ def test_a_folder_without_files_is_a_run_without_content(tmp_path: Path):
     assert (EMPTY.settings, EMPTY.host, EMPTY.newest_verdict, EMPTY.steps_judged) == ({}, {}, {}, {})
     assert not EMPTY.is_complete
     assert list(facts(EMPTY.run)) == []
+
+
+@pytest.mark.parametrize(
+    ("run_json", "training", "dataset"),
+    [
+        ({"dataset": "/w/datasets/a/1", "settings": {"workspace": "/w"}}, "/new/runs/r/t", "/new/datasets/a/1"),
+        ({"dataset": "/w/datasets/a/1", "settings": {"workspace": "/w"}}, "gs://b/w/runs/r/t", "gs://b/w/datasets/a/1"),
+        ({"dataset": "gs://b/datasets/a/1", "settings": {"workspace": "gs://b"}}, "/new/runs/r/t", "/new/datasets/a/1"),
+        ({"dataset": "/w/datasets/a/1", "settings": {"workspace": "/w"}}, "/w/runs/r/t", "/w/datasets/a/1"),
+        # It is published outside of the workspace.
+        ({"dataset": "/w2/datasets/a/1", "settings": {"workspace": "/w"}}, "/new/runs/r/t", "/w2/datasets/a/1"),
+        # The local copy of a training in a bucket.
+        ({"dataset": "gs://b/datasets/a/1", "settings": {"workspace": "gs://b"}}, "/c/0a1b/r/t", "gs://b/datasets/a/1"),
+        ({"dataset": "/w/datasets/a/1"}, "/new/runs/r/t", "/w/datasets/a/1"),
+        ({"dataset": 1, "settings": {"workspace": "/w"}}, "/new/runs/r/t", 1),
+    ],
+)
+def test_a_dataset_in_the_workspace_moves_with_it(run_json: dict[str, Any], training: str, dataset: Any):
+    assert with_moved_dataset(run_json, place_of(training)) == {**run_json, "dataset": dataset}
+
+
+def test_the_addresses_of_a_result_move_with_the_training():
+    result = {"run": "/w/runs/r/t", "export": "/w/runs/r/t/export", "comet": "https://comet/w/runs/r/t", "epochs": 3}
+    moved = with_moved_addresses(result, place_of("gs://b/runs/r/t"))
+    assert moved == {**result, "run": "gs://b/runs/r/t", "export": "gs://b/runs/r/t/export"}
 
 
 def test_the_verdict_of_the_result_takes_precedence(tmp_path: Path):

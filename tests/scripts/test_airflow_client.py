@@ -1,6 +1,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 
 import httpx
@@ -8,7 +9,10 @@ import pytest
 
 from scripts.airflow.client import Client, Login
 from scripts.airflow.errors import Failed
-from scripts.airflow.ready import require_pool, require_slots
+from scripts.airflow.ready import ANY_TIME, require_pool, require_slots, wait_until_ready
+from scripts.airflow.remote import Airflow
+from scripts.airflow.settings import Layout
+from scripts.airflow.signals import Signals
 
 
 class Server:
@@ -105,6 +109,23 @@ def test_a_pool_without_slots_is_refused(slots: int, problem: str | None) -> Non
 
     with pytest.raises(Failed, match=problem) if problem else nullcontext():
         require_pool(_client_of(answer), 1)
+
+
+def test_a_dag_that_a_person_has_paused_stays_paused_when_airflow_is_ready(tmp_path: Path):
+    """After a maintenance, `make up` must not start tasks. The server answers nothing that changes a DAG."""
+    dag = {"dag_id": "dag", "last_parsed_time": "2026-01-01T00:00:00Z", "has_import_errors": False, "is_paused": True}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "PATCH":
+            return httpx.Response(400)
+        page = {"dags": [dag] if request.url.params.get("paused") == "true" else [], "total_entries": 1}
+        return httpx.Response(200, json={**dag, **page, "slots": 1, "access_token": "t"})
+
+    client = _client_of(answer)
+    client.ready = lambda: True  # type: ignore[method-assign]
+    airflow = Airflow(Layout(tmp_path, tmp_path, tmp_path), "http://test", "secret", pages="http://test")
+    wait_until_ready(airflow, client, ANY_TIME, Signals())
+    assert client.paused_dags() == ["dag"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from scripts.airflow.errors import Refused
 from scripts.airflow.keys import load_keys
 from scripts.airflow.processes import identify
 from scripts.airflow.record import Record, write_record
-from scripts.airflow.settings import environment, layout_from
+from scripts.airflow.settings import ROOT, environment, layout_from
 
 KEY = "secret"
 
@@ -87,7 +87,7 @@ def test_a_running_airflow_is_refused_if_the_command_sets_other_variables(
     )
     noted = noted_settings(environment(layout, keys, 8080, allowed), keys.session)
     processes = dict.fromkeys(components(0), identify(os.getpid()))
-    write_record(tmp_path, Record(8080, background=True, processes=processes, settings=noted))
+    write_record(tmp_path, Record(8080, background=True, processes=processes, settings=noted, code=str(ROOT)))
 
     assert usable_airflow(layout) is not None
     monkeypatch.chdir(tmp_path)

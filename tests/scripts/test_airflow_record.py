@@ -3,13 +3,21 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pipeline.config.allowed import ALL
 from scripts.airflow.differences import noted_settings
-from scripts.airflow.embedded import USUAL, Embedded, components, recorded_airflow, usable_airflow
+from scripts.airflow.embedded import (
+    USUAL,
+    Embedded,
+    components,
+    prepare,
+    recorded_airflow,
+    usable_airflow,
+)
 from scripts.airflow.errors import Failed, Refused
 from scripts.airflow.keys import load_keys
 from scripts.airflow.processes import Identity, identify
@@ -76,6 +84,28 @@ def test_an_airflow_of_an_older_version_is_refused_and_can_be_stopped(tmp_path: 
     environ = environment(layout, airflow.keys, 8080, dict.fromkeys(ALL, "*"))
     airflow._note(processes, noted_settings(environ, airflow.keys.session))
     assert usable_airflow(layout) is not None
+
+
+def test_an_airflow_that_runs_the_code_of_another_folder_is_refused_and_can_be_stopped(tmp_path: Path) -> None:
+    """After an upgrade into a new folder, its processes still run the old code."""
+    layout = layout_from({"TENFOLD_HOME": str(tmp_path)})
+    record = Record(8080, True, dict.fromkeys(components(0), identify(os.getpid())))
+    airflow = Embedded(layout, record)
+    environ = environment(layout, airflow.keys, 8080, dict.fromkeys(ALL, "*"))
+    airflow._note(record.processes, noted_settings(environ, airflow.keys.session))
+    assert usable_airflow(layout) is not None
+    write_record(tmp_path, replace(airflow.record, code="/older/tenfold"))
+    with pytest.raises(Refused, match=r"runs the code in /older/tenfold, .* stop this Airflow with `make down`"):
+        usable_airflow(layout)
+    assert recorded_airflow(layout) is not None  # for `make down`
+
+
+def test_a_bucket_is_no_workspace_of_the_embedded_airflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would become a folder named `gs:`."""
+    monkeypatch.setenv("TENFOLD_WORKSPACE", "gs://bucket/w")
+    layout = layout_from({**os.environ, "TENFOLD_HOME": str(tmp_path / "home")})
+    with pytest.raises(Refused, match=r"TENFOLD_WORKSPACE=gs://bucket/w must be a folder: leave it out and set"):
+        prepare(layout, background=True)
 
 
 @pytest.mark.parametrize(("background", "is_named"), [(True, True), (False, False)])
