@@ -61,6 +61,16 @@ _BOXES = """[...document.querySelectorAll(".plots > div")].map(plot => {
   const box = plot.getBoundingClientRect();
   return [plot.id, box.left + scrollX, box.top + scrollY, box.width, box.height];
 })"""
+CUT_LEGENDS = """[...document.querySelectorAll(".plots > div")].flatMap(place => {
+  const hosts = root => [...root.querySelectorAll("*")].filter(each => each.shadowRoot)
+    .flatMap(each => [each, ...hosts(each.shadowRoot)]);
+  const plot = place.getBoundingClientRect();
+  return hosts(place).filter(each => each.classList.contains("bk-Legend"))
+    .map(each => each.getBoundingClientRect())
+    .filter(box => box.left < plot.left || box.right > plot.right + 1 || box.bottom > plot.bottom)
+    .map(() => place.id);
+})"""
+"""JavaScript that returns the ids of the plots whose legend exceeds the plot."""
 MIN_COLORED = 50
 """Minimum number of colored pixels in a plot that is not blank. A legend entry alone has fewer."""
 

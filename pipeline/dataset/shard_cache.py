@@ -26,6 +26,7 @@ from pipeline.storage import BucketPath, ObjectStat, temporary_beside
 from pipeline.storage.bucket_path import bucket_client
 from pipeline.system.flock import locked
 from pipeline.system.os_errors import unless_missing
+from pipeline.system.wording import format_size
 
 POLL_S = 0.05
 """A process looks at a copy that another process fetches at this interval in seconds."""
@@ -217,10 +218,10 @@ class ShardCache:
             if not self._warned:
                 self._warned = True
                 _log.warning(
-                    "cache_gigabytes=%g is less than the size of the shards that are read at once: the cache is %.3g "
-                    "GB larger for now",
+                    "cache_gigabytes=%g is less than the size of the shards that are read at once: the cache is %s "
+                    "larger for now",
                     self.limit_bytes / GIGABYTE,
-                    excess / GIGABYTE,
+                    format_size(excess),
                 )
 
     def _make_room(self, descriptor: int, size: int) -> int:

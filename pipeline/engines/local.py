@@ -15,7 +15,7 @@ from pipeline.system.arrow import ONE_THREAD, never_import_pandas
 from pipeline.system.environment import environment_with
 from pipeline.system.process import start_worker
 from pipeline.system.resources import available_memory, usable_cores
-from pipeline.system.wording import counted
+from pipeline.system.wording import counted, format_size
 
 WORKER_ENVIRONMENT = {**ONE_THREAD, "MALLOC_ARENA_MAX": "1", "MIMALLOC_PURGE_DELAY": "1000"}
 """Environment of the processes. Their threads allocate memory in one place: see `share_one_arena`.
@@ -108,10 +108,10 @@ def processes_for(calls: int, memory: int) -> int:
     processes = max(1, min(wanted, free // memory))
     if processes < wanted:
         _log.info(
-            "%s instead of %d, because %.1f GB of memory are free, and each may take %.1f GB",
+            "%s instead of %d, because %s of memory are free, and each may take %s",
             counted(processes, "worker process", "worker processes"),
             wanted,
-            free / 1e9,
-            memory / 1e9,
+            format_size(free),
+            format_size(memory),
         )
     return processes

@@ -13,7 +13,6 @@ from typing import Literal
 import tensorflow as tf
 
 from pipeline.dataset.manifest import Dataset
-from pipeline.dataset.shard_cache import GIGABYTE
 from pipeline.errors import BadInput, CacheDamaged
 from pipeline.input.damage import DAMAGE
 from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory
@@ -22,6 +21,7 @@ from pipeline.input.tensorflow_internals import is_cached, read_cache, remove_ca
 from pipeline.rendezvous.servers import Server
 from pipeline.system.flock import locked, try_lock
 from pipeline.system.resources import available_memory
+from pipeline.system.wording import format_size
 
 CACHED_SPLITS = ("train", "validation")
 Choice = Literal["auto", "memory", "disk", "off"]
@@ -79,7 +79,7 @@ def _in_memory_or_off(
     needed, usable = cached_bytes(dataset, options, server.count), usable_memory()
     if needed <= usable:
         _log.info(
-            "decoded images are kept in memory: they need about %.1f of %.1f GB", needed / GIGABYTE, usable / GIGABYTE
+            "decoded images are kept in memory: they need about %s of %s", format_size(needed), format_size(usable)
         )
         return "memory"
     too_much = _too_much("memory", needed, usable)
@@ -91,8 +91,8 @@ def _in_memory_or_off(
 
 def _too_much(what: str, needed: int, usable: int) -> str:
     return (
-        f"decoded images need about {needed / GIGABYTE:.1f} GB, but only {usable / GIGABYTE:.1f} GB of {what} can be "
-        "used for them: "
+        f"decoded images need about {format_size(needed)}, but only {format_size(usable)} of {what} can be used for "
+        "them: "
     )
 
 
@@ -125,7 +125,7 @@ def _on_disk(folder: Path, dataset: Dataset, options: BatchOptions, server: Serv
         usable = int(shutil.disk_usage(own).free * _USABLE)
         if needed > usable:
             raise BadInput(_too_much(f"disk below {folder}", needed, usable) + "set local_folder or cache=off")
-        _log.info("decoded images are kept in %s: they need about %.1f GB more", own, needed / GIGABYTE)
+        _log.info("decoded images are kept in %s: they need about %s more", own, format_size(needed))
         try:
             yield str(own / "images")
         except DAMAGE as error:

@@ -108,6 +108,12 @@ def numbers(verdict: Verdict) -> dict[str, float | None]:
     return {name: None if value is None else float(f"{value:.7g}") for name, value in known.items()}
 
 
+def has_enough_steps(batches: Table) -> bool:
+    """Return whether there are enough steady steps for a verdict, which take enough time."""
+    summary = summarize(batches)
+    return summary.steps >= MIN_STEPS and _steady_s(summary) >= MIN_S
+
+
 def diagnose(batches: Table, samples: Table, epochs: "Table | None" = None, whole: bool = True) -> Verdict:
     """Return the verdict on a training, or on a part of it, from tables as a record has them.
 

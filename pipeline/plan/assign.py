@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.plan.range_plan import ShardSpec
 from pipeline.snapshot.part import TEST, TRAIN, VALIDATION
+from pipeline.system.wording import format_size
 
 LARGEST_SHARD_BYTES = 1_000_000_000
 """Shards above this size are too large to cache."""
@@ -95,10 +96,10 @@ def size_advice(total_bytes: int, shards: int) -> str:
     fitting = max(10, round(total_bytes / BEST_SHARD_BYTES))
     each = total_bytes / shards
     if each > LARGEST_SHARD_BYTES:
-        return f"{shards} training shards of {each / 1e9:.1f} GB are too large to cache: set num_shards={fitting}"
+        return f"{shards} training shards of {format_size(each)} are too large to cache: set num_shards={fitting}"
     # If even ten shards are smaller, no number of shards is better, and there is no advice.
     if each < SMALLEST_SHARD_BYTES <= total_bytes / 10:
-        return f"{shards} training shards of {each / 1e6:.1f} MB are too small to read fast: set num_shards={fitting}"
+        return f"{shards} training shards of {format_size(each)} are too small to read fast: set num_shards={fitting}"
     return ""
 
 
@@ -108,7 +109,7 @@ def near_duplicates_advice(images: int) -> str:
         return ""
     return (
         f"near_duplicates compares all {images} images in the task that commits, which takes about "
-        f"{images * NEAR_BYTES / 1e9:.0f} GB of memory: set near_duplicates=false unless it has as much; equal images "
+        f"{format_size(images * NEAR_BYTES)} of memory: set near_duplicates=false unless it has as much; equal images "
         "are found without it"
     )
 

@@ -16,6 +16,7 @@ from pipeline.snapshot.raw_example import RawExample, why_unread
 from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import Snapshot
 from pipeline.storage.local import nearest
+from pipeline.system.wording import format_size
 
 SAMPLES = 24
 """This many images are prepared to estimate the size of all."""
@@ -34,14 +35,16 @@ def log_plan(snapshot: Snapshot, order: Order, counts: Mapping[str, int], versio
     total, folder = _expected_bytes(snapshot, order, rules), options.folders.shards_of(version)
     if rules.prepare != "keep":
         _log.info(
-            "prepare=%s: about %.1f MB of shards from %.1f MB of images",
-            *(rules.prepare, total / 1e6, snapshot.bytes / 1e6),
+            "prepare=%s: about %s of shards from %s of images",
+            *(rules.prepare, format_size(total), format_size(snapshot.bytes)),
         )
     if isinstance(folder, Path):  # A bucket is never full.
         place = nearest(folder)  # The folder of the shards may not exist yet.
         free = shutil.disk_usage(place).free
         if free < total:
-            _log.warning("%s has %.1f GB left, but the shards will take about %.1f GB", place, free / 1e9, total / 1e9)
+            _log.warning(
+                "%s has %s left, but the shards will take about %s", place, format_size(free), format_size(total)
+            )
     train_bytes = total * order.examples[TRAIN] // snapshot.listed
     for advice in (
         size_advice(train_bytes, options.train_shards),

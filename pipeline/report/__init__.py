@@ -8,16 +8,23 @@ from typing import Any
 
 from pipeline.errors import DatasetError
 from pipeline.plan.example_kind import kind_of
-from pipeline.rendezvous.servers import SERVERS
-from pipeline.runs.files import PROMOTION, RESULT, RUN, read_or_empty, read_required, with_moved_dataset
+from pipeline.runs.files import (
+    OTHER_SERVERS,
+    PROMOTION,
+    RESULT,
+    RUN,
+    read_or_empty,
+    read_required,
+    with_moved_dataset,
+)
 from pipeline.storage import Place, move_whole, place_of, write_json, write_whole
 
 SAMPLES = 48
 """Maximum number of sample images on a page."""
 REPORT = "report.html"
-REPORT_FILES = (RUN, RESULT, "evaluation.json", PROMOTION, "record/", f"{SERVERS}/")
+REPORT_FILES = (RUN, RESULT, "evaluation.json", PROMOTION, "record/", OTHER_SERVERS)
 """Files and folders of a run that its report reads. `servers/` has the records of the other training servers."""
-COMPARISON_FILES = (RUN, "evaluation.json", "predictions.npz", "record/", f"{SERVERS}/")
+COMPARISON_FILES = (RUN, "evaluation.json", "predictions.npz", "record/", OTHER_SERVERS)
 """Files and folders of a run that a comparison reads."""
 
 

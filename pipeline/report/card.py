@@ -16,9 +16,10 @@ from pipeline.dataset.manifest import CARD, Dataset, sample_images, to_json
 from pipeline.gate.notices import notices
 from pipeline.plan.example_kind import kind_of
 from pipeline.report import SAMPLES
-from pipeline.report.components import Table, environment, fact_tables, format_size, pictures, whole
+from pipeline.report.components import Table, environment, fact_tables, pictures, whole
 from pipeline.report.table_columns import columns_of
 from pipeline.storage import Place, write_whole
+from pipeline.system.wording import format_size
 
 THUMBNAIL = 160
 """Side of a thumbnail, in pixels."""

@@ -48,15 +48,6 @@ def make_visible(value: Any) -> Any:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in value)
 
 
-def format_size(count: float) -> str:
-    """Write a number of bytes with three digits, in the largest unit that keeps it above one."""
-    for unit in ("bytes", "kB", "MB", "GB", "TB"):
-        if count < 999.5:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} PB"
-
-
 def fact_tables(groups: Mapping[str, Any]) -> list[tuple[str, Table]]:
     """Return (title, table of names and values) for each group that has content."""
     return [

@@ -52,8 +52,10 @@ class Line(NamedTuple):
 def learning(epochs: pandas.DataFrame) -> Figure:
     """Draw loss and accuracy (or mean absolute error) of training and validation by epoch."""
     metric = epoch_metric(epochs)
-    if not len(epochs) or "loss" not in epochs:
+    if not len(epochs):
         return learning_figure("No epoch was completed, so there is nothing to show yet.", metric)
+    if "loss" not in epochs:
+        return learning_figure("The steps were simulated and computed nothing, so there is nothing to show.", metric)
     return learning_figure(learning_sentence(epochs), metric, partial(learning_lines, epochs))
 
 

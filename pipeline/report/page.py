@@ -52,6 +52,7 @@ def render(
         verdict=verdict(run),
         tiles=tiles(run, summary),
         evaluation=evaluated,
+        is_simulated=run.files.is_simulated,
         promotion=run.files.decision,
         figures=drawn,
         timing=timing(run, summary),
@@ -89,7 +90,7 @@ def verdict(run: RecordedRun) -> str:
 
 def tiles(run: RecordedRun, summary: Summary) -> list[tuple[str, str]]:
     """Return (text, number) of the most important numbers that are known."""
-    numbers: list[tuple[str, str]] = []
+    numbers = [("accelerator", "simulated")] if run.files.is_simulated else []
     if best := best_epoch(run.epochs):
         numbers.append((best.title, best.text))
         numbers += run.files.judged(best.metric)

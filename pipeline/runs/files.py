@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline import storage
 from pipeline.config.workspace import workspace_of
 from pipeline.errors import SizeError, SourceError, require_format
+from pipeline.rendezvous.servers import SERVERS
 from pipeline.runs.decision import Decision, decision_in
 from pipeline.storage import Place
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 RUN, RESULT, VERDICT, PROMOTION = "run.json", "result.json", "verdict.json", "promotion.json"
 BEST, FAILURE, MICRO_BATCHES = "best.json", "failure.json", "micro_batches.json"
 EARLY_END = "early_end.json"
+OTHER_SERVERS = f"{SERVERS}/"
+"""The folder with the files of all training servers but the first."""
 MAX_JSON_BYTES = 64 << 20
 """Maximum size of a JSON file of a run. The API server reads these files, which others may write."""
 COMET_LOGGED = "comet/logged.json"
@@ -144,6 +147,11 @@ class RunFiles:
     def num_training_servers(self) -> int:
         """The number of training servers."""
         return int(self.settings.get("num_training_servers", 1))
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the steps computed nothing (`simulated_step_ms`). Such a training has no loss and no accuracy."""
+        return bool(self.settings.get("simulated_step_ms"))
 
     @property
     def is_complete(self) -> bool:

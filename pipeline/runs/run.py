@@ -82,6 +82,14 @@ TABLE_FACTS = "table.json"
 """A file beside `about.json`: the field `table` of the `dataset.json` that a model of a table learned from."""
 EXPORT_FORMAT = 4
 """The format of an exported model, which `about.json` states."""
+SIMULATED_QUALITY: Mapping[str, Any] = {
+    "split": "validation",
+    "metrics": {},
+    "baselines": {},
+    "headline": "simulated accelerator: the model learned nothing",
+    "baseline": "",
+}
+"""The part of `result.json` that says how good the model is, of a training with `simulated_step_ms`."""
 _log = logging.getLogger(__name__)
 
 
@@ -343,21 +351,12 @@ def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None
     find_best_model(run).replace(run.model_path)
     storage.sync_folder(run.folder)  # Before `result.json` promises the model.
     _remove_models(run, but=set())
-    # The best epoch comes twice: first for the order of the keys, and last because its values win.
-    evaluation = read_required(run.folder / EVALUATION)
-    figures, split = figures_in(evaluation), evaluation["split"]
-    metrics = best.metrics | {each.metric.key_on(split): each.estimate.value for each in figures} | best.metrics
-    headline = headline_in(evaluation)
     verdict = diagnose_run(run.folder)
     # The folder of the archives, one for each attempt, or a URL.
     comet_place = str(run.folder / "comet") if archives(run.folder / "comet") else comet
     result = {
         "run": str(run.place),
-        "split": split,
-        "metrics": {"best_epoch": best.epoch, **{name: round(value, 6) for name, value in metrics.items()}},
-        "baselines": {each.metric.key_on(split): each.baseline for each in figures if each.baseline is not None},
-        "headline": headline.text if headline else "",
-        "baseline": over_baseline(evaluation),
+        **(SIMULATED_QUALITY if run.settings.simulated_step_ms else _quality(run, best)),
         "model": str(run.place / run.model_path.name),
         "export": str(run.place / run.export_folder.name),
         "comet": comet_place.replace(str(run.folder), str(run.place)),
@@ -368,6 +367,21 @@ def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None
         "epochs": len(read(run.folder / "record", "epochs")),
     }
     _write(run.folder / RESULT, result)
+
+
+def _quality(run: Run, best: Best) -> dict[str, Any]:
+    """Return the part of `result.json` that says how good the best model is."""
+    evaluation = read_required(run.folder / EVALUATION)
+    figures, split, headline = figures_in(evaluation), evaluation["split"], headline_in(evaluation)
+    # The best epoch comes twice: first for the order of the keys, and last because its values win.
+    metrics = best.metrics | {each.metric.key_on(split): each.estimate.value for each in figures} | best.metrics
+    return {
+        "split": split,
+        "metrics": {"best_epoch": best.epoch, **{name: round(value, 6) for name, value in metrics.items()}},
+        "baselines": {each.metric.key_on(split): each.baseline for each in figures if each.baseline is not None},
+        "headline": headline.text if headline else "",
+        "baseline": over_baseline(evaluation),
+    }
 
 
 def _remove_models(run: Run, but: Collection[str]) -> None:

@@ -24,6 +24,7 @@ from pipeline.sources.kept_files import remove_unused
 from pipeline.sources.key_range import EVERYTHING, KeyRange
 from pipeline.storage import Place, place_of
 from pipeline.system.progress import Advance, Show, progress
+from pipeline.system.wording import format_size
 
 _log = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ def join_listings(options: ExtractOptions, started_ns: int, listings: Iterable[L
 
 
 def _log_listing(options: ExtractOptions, listing: Listing, snapshot: Place) -> None:
-    _log.info("%d images of %d classes, %.1f MB", listing.listed, len(listing.classes), listing.bytes / 1e6)
+    _log.info("%d images of %d classes, %s", listing.listed, len(listing.classes), format_size(listing.bytes))
     if options.group_pattern and not listing.grouped:
         _log.warning("group_pattern=%r matches no file name, so there are no groups", options.group_pattern)
     if listing.known:

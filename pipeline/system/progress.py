@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
+from pipeline.system.wording import format_size
+
 LOG_EVERY_S = 10.0
 """The log gets a line at this interval in seconds."""
 MIN_RATE_S = 0.01
@@ -88,8 +90,8 @@ class _Lines:
         if seconds > MIN_RATE_S:
             line += f", {self._done / seconds:.0f} a second"
         if self._total_bytes:
-            megabytes = self._bytes / 1e6
-            line += f", {megabytes:.1f} of {self._total_bytes / 1e6:.1f} MB, {megabytes / seconds:.1f} MB/s"
+            rate = format_size(self._bytes / seconds)
+            line += f", {format_size(self._bytes)} of {format_size(self._total_bytes)}, {rate} a second"
         done, total = (self._bytes, self._total_bytes) if self._total_bytes else (self._done, self._total)
         if 0 < done < total:
             line += f", {(total - done) * seconds / done:.0f} s left"

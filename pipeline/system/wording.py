@@ -16,6 +16,15 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
+def format_size(count: float) -> str:
+    """Write a number of bytes with three digits, in the largest unit that keeps it above one."""
+    for unit in ("bytes", "kB", "MB", "GB", "TB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} PB"
+
+
 def such_as(pairs: Sequence[Sequence[str]]) -> str:
     """Return the first pairs of keys as text, quoted as in Python, because a key may contain any character."""
     shown = ", ".join(f"{other!r} (as {train!r})" for train, other in pairs[:MAX_EXAMPLES])

@@ -19,6 +19,7 @@ from pipeline.training.served.export import export
 from pipeline.training.state.saved_state import Keeper
 from pipeline.training.step.loop import Batch, EpochLoop, NumberedBatch, Sums
 from pipeline.training.step.optimizer import rate_now
+from pipeline.training.step.simulated import batches_without_data
 from pipeline.training.step.strategy import all_agree, batches_ahead, taken_ahead
 from pipeline.training.stop import Stage
 
@@ -27,6 +28,8 @@ _log = logging.getLogger(__name__)
 
 def fit(training: Training, monitor: Monitor) -> None:
     """Train all epochs that are left. Server 0 then evaluates the best model, and exports it.
+
+    On a simulated accelerator, no model is evaluated, because none has learned anything.
 
     Raises:
         Preempted: If a stop was requested. A checkpoint is written before.
@@ -64,7 +67,7 @@ def fit(training: Training, monitor: Monitor) -> None:
         # Before the training, because a missing file must not end it after its last epoch.
         groups = judged_groups(training)
         _train(training, inputs, loop, keeper)
-        if run.server.is_chief:
+        if run.server.is_chief and not settings.simulated_step_ms:
             # On one server, decoded validation images that are kept can be used again.
             can_reuse = run.server.count == 1 and training.dataset.judged_split == "validation"
             judged = nullcontext((inputs.validation, inputs.readers)) if can_reuse else data.open_judged()
@@ -80,6 +83,8 @@ def _train(training: Training, inputs: Inputs, loop: EpochLoop, keeper: Keeper) 
     epochs, epochs_done = training.run.settings.epochs, training.start.epochs_done
     keeper.save_early_end(0)
     validation = training.on_devices(inputs.validation)
+    if training.run.settings.simulated_step_ms:
+        validation = batches_without_data(int(inputs.validation.cardinality()))
     # One iterator for all epochs: each epoch would otherwise begin with empty buffers.
     opened = taken_ahead(inputs.training, training.batch_size, training.strategy)
     with training.checkpoints, closing(opened) as batches:
@@ -138,7 +143,8 @@ def _train_epoch(
     training.activity.text = f"validating after epoch {epoch}"
     validated = training.callbacks.validate(partial(loop.evaluate, validation))
     loop.sums = Sums()
-    values = {**values_of(trained, validated, training.task.metric), "learning_rate": rate_now(training.optimizer)}
+    metric = "" if training.run.settings.simulated_step_ms else training.task.metric
+    values = {**values_of(trained, validated, metric), "learning_rate": rate_now(training.optimizer)}
 
     training.activity.text = f"running the callbacks and saving the model after epoch {epoch}"
     values |= training.callbacks.end_epoch(epoch, values)
@@ -157,13 +163,17 @@ def _train_epoch(
 def values_of(trained: Sums, validated: Sums, metric: str = "accuracy") -> dict[str, float]:
     """Return losses, metrics, times in seconds and examples per second, by their names in the record.
 
-    The metric is that of the task: the accuracy (0 to 1), or for a regression the mean absolute error.
+    The metric is that of the task: the accuracy (0 to 1), or for a regression the mean absolute error. If it is empty,
+    the steps computed nothing, so there is no loss either.
     """
-    return {
+    learned = {
         "loss": trained.mean_loss,
         metric: trained.mean_metric,
         "val_loss": validated.mean_loss,
         f"val_{metric}": validated.mean_metric,
+    }
+    return {
+        **(learned if metric else {}),
         "epoch/time_s": trained.time_s,
         "epoch/validation_s": validated.time_s,
         "input/wait_fraction": trained.wait_fraction,
@@ -173,10 +183,14 @@ def values_of(trained: Sums, validated: Sums, metric: str = "accuracy") -> dict[
 
 def format_values(values: Mapping[str, float]) -> str:
     """Return the values of an epoch in one line."""
-    metric = epoch_metric(values)
-    trained, validated = (f"{metric.title} {metric.text(values[key])}" for key in (metric.key, metric.validation_key))
+    learned = _format_learned(values) if "loss" in values else "simulated steps"
     return (
-        f"loss {values['loss']:.4f}, {trained}; validation loss {values['val_loss']:.4f}, {validated}; "
-        f"{values['epoch/time_s']:.1f} s, {values['input/wait_fraction']:.1%} of it waiting for data, "
+        f"{learned}; {values['epoch/time_s']:.1f} s, {values['input/wait_fraction']:.1%} of it waiting for data, "
         "the first batch included"
     )
+
+
+def _format_learned(values: Mapping[str, float]) -> str:
+    metric = epoch_metric(values)
+    trained, validated = (f"{metric.title} {metric.text(values[key])}" for key in (metric.key, metric.validation_key))
+    return f"loss {values['loss']:.4f}, {trained}; validation loss {values['val_loss']:.4f}, {validated}"

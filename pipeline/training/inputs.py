@@ -22,6 +22,7 @@ from pipeline.input.options import batch_options
 from pipeline.input.shares import order_of_need, share_of
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
+from pipeline.system.wording import format_size
 from pipeline.training.model.tensor_kind import tensor_kind_of
 from pipeline.training.step.strategy import all_agree
 
@@ -183,10 +184,9 @@ class ServerData:
         cache = ShardCache(Path(settings.local_folder) / "shards", int(settings.cache_gigabytes * GIGABYTE))
         shards, room = remote_shards(self.folder, dataset), divided_room(dataset, cache.limit_bytes)
         _log.info(
-            "shard cache: the shards that are read at once need %.3g GB, and all shards need %.3g GB; cache_gigabytes "
-            "is %.3g",
-            sum(needed_room(dataset).values()) / GIGABYTE,
-            sum(split.bytes for split in dataset.splits.values()) / GIGABYTE,
+            "shard cache: the shards that are read at once need %s, and all shards need %s; cache_gigabytes is %.3g",
+            format_size(sum(needed_room(dataset).values())),
+            format_size(sum(split.bytes for split in dataset.splits.values())),
             cache.limit_bytes / GIGABYTE,
         )
         with ExitStack() as stack:

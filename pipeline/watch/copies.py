@@ -13,8 +13,7 @@ from pipeline.errors import StorageError
 from pipeline.evaluation.metrics import EVALUATION
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import first_time, record_folders, segments
-from pipeline.rendezvous.servers import SERVERS
-from pipeline.runs.files import EARLY_END, PROMOTION, RESULT, RUN, VERDICT, load_files
+from pipeline.runs.files import EARLY_END, OTHER_SERVERS, PROMOTION, RESULT, RUN, VERDICT, load_files
 from pipeline.runs.mirror import fetch
 from pipeline.storage import BucketPath, Place, objects
 from pipeline.watch.questions import Questions
@@ -140,7 +139,7 @@ def _fetch_span(copy: _Copy, training: BucketPath, span: Span) -> bool:
 
 def _servers(folder: Path) -> list[str]:
     """Return the folder of each training server's files, below that of the training. Server 0 comes first."""
-    return ["", *(f"{SERVERS}/{index}/" for index in range(1, load_files(folder).num_training_servers))]
+    return ["", *(f"{OTHER_SERVERS}{index}/" for index in range(1, load_files(folder).num_training_servers))]
 
 
 def _segments(training: BucketPath, before: str) -> list[str]:

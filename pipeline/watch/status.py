@@ -1,6 +1,7 @@
 """How a training is doing, in sentences and numbers, which a screen reader can read aloud."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas
 from pipeline.evaluation.best_epoch import best_epoch
 from pipeline.monitor.diagnosis import percent, three_digits
 from pipeline.monitor.gpu_columns import busy_pct, gpus
+from pipeline.monitor.limits import Limit
 from pipeline.report.drawing import format_count
 from pipeline.report.figures import learning_sentence, spent_sentence
 from pipeline.report.utilization import MAX_BOUNDARIES
@@ -17,7 +19,10 @@ from pipeline.watch.tables import Intervals
 from pipeline.watch.view import View
 
 LATELY_S = 60.0
-"""Numbers of a training under way are over this many seconds, if there is no verdict yet."""
+"""Numbers of a training under way are over this many seconds, if there is no verdict on its last steps."""
+MAX_VERDICT_AGE_S = 120.0
+"""A verdict that ended this many seconds before the last sample says nothing about the last steps. A training has a new
+one each minute."""
 SILENT_S = 45.0
 """Seconds without a sample after which something is wrong. A bucket has a new one at least every 18 s."""
 MAX_ROWS = 100
@@ -33,16 +38,17 @@ def status(files: RunFiles, view: View, is_over: bool, silent_s: Mapping[int, fl
     """
     steps = view.batches.means["step"]
     step = int(steps.iloc[-1]) if len(steps) else 0
-    decision = files.decision
+    decision, last = files.decision, last_sample(view.samples)
+    judged = _with_current_verdict(files, last)
     return {
         "title": f"{files.settings.get('dataset_name', '')}: {files.settings.get('model') or ''}".strip(": "),
         **_state(files, view, step, is_over, silent_s[0]),
         "progress": progress(files, step),
-        "verdict": _verdict(files, is_over, silent_s[0] + last_sample(view.samples)),
+        "verdict": _verdict(files, view, is_over, now=last + silent_s[0]),
         "promotion": decision and {"outcome": decision.outcome, "name": decision.badge, "reason": decision.reason},
-        "tiles": list(_tiles(files, view, step)),
-        "sentences": _sentences(files, view),
-        "tables": _tables(files, view, silent_s),
+        "tiles": list(_tiles(judged, view, step)),
+        "sentences": _sentences(judged, view),
+        "tables": _tables(judged, view, silent_s),
         "facts": _facts(files),
         "described": {name: str(value) for name, value in facts(files.run)},
         "comet": str(files.result.get("comet") or ""),
@@ -100,13 +106,26 @@ def _position(files: RunFiles, step: int) -> str:
     return f"epoch {epoch:,} of {files.epochs:,}, step {step:,} of {files.epochs * files.steps_per_epoch:,}"
 
 
-def _verdict(files: RunFiles, is_over: bool, now: float) -> str:
-    """Return the verdict. `now` is by the clock of the training, as is the time of a verdict."""
+def _with_current_verdict(files: RunFiles, last_sample: float) -> RunFiles:
+    """Return the files without `verdict.json` if its verdict is unknown, or if it ended long before the last sample.
+
+    Its numbers then say nothing about the last steps. `last_sample` is in Unix seconds.
+    """
+    is_known = files.verdict.get("limit") != Limit.UNKNOWN.value
+    is_new = last_sample - float(files.verdict.get("time") or 0) <= MAX_VERDICT_AGE_S
+    return files if is_known and is_new else replace(files, verdict={})
+
+
+def _verdict(files: RunFiles, view: View, is_over: bool, now: float) -> str:
+    """Return the verdict. That of a training under way begins with its interval. `now` is by the training's clock."""
     if sentence := files.result.get("verdict"):
         return str(sentence)
     if sentence := files.verdict.get("sentence"):
-        seconds, ended = (float(files.verdict.get(name) or 0) for name in ("seconds", "time"))
-        return f"The {duration(seconds)} that ended {duration(max(0.0, now - ended))} ago: {sentence}"
+        seconds, ended, steps = (float(files.verdict.get(name) or 0) for name in ("seconds", "time", "steps"))
+        begin, end = (exact_duration(time - view.start) for time in (ended - seconds, ended))
+        of_steps = f"{format_count(int(steps), 'step')}, " if steps else ""
+        ago = duration(max(0.0, now - ended))
+        return f"From {begin} to {end} after the start ({of_steps}ended {ago} ago): {sentence}"
     return (
         "" if files.is_complete or is_over else "The bottleneck appears after 20 seconds and is updated every minute."
     )
@@ -123,6 +142,8 @@ def _tiles(files: RunFiles, view: View, step: int) -> Iterator[tuple[str, str]]:
             speed = 1000 * _per_step(batches, "input/examples") / whole
         yield "examples per second", three_digits(speed) if speed else "-"
     yield from _busy_tile(files, view)
+    if files.is_simulated:
+        yield "accelerator", "simulated"
     if best := best_epoch(view.epochs):
         yield best.title, best.text
         yield from files.judged(best.metric)
@@ -150,7 +171,7 @@ def _rows_judged(files: RunFiles, rows: Intervals) -> pandas.DataFrame:
     if files.is_complete:
         return rows.means
     if not (files.verdict.get("time") and files.verdict.get("seconds")):
-        return lately(rows)
+        return without_first(lately(rows))
     end = float(files.verdict["time"])
     times = rows.means["time"]
     # The time of a row is the end of its interval, which may be longer than the interval of the verdict.
@@ -180,15 +201,17 @@ def lately(rows: Intervals) -> pandas.DataFrame:
     return rows.means[times > times.iloc[-1] - LATELY_S] if len(times) else rows.means
 
 
+def without_first(rows: pandas.DataFrame) -> pandas.DataFrame:
+    """Return intervals without the first one of the training, which compiles, if there are others."""
+    return rows.iloc[1:] if len(rows) > 1 and rows.index[0] == 0 else rows
+
+
 def _remaining_s(files: RunFiles, view: View, step: int) -> float | None:
     """Return the seconds until the last step, validations included; None if there is none, or its time is unknown."""
-    rows = lately(view.batches)
+    rows = _rows_judged(files, view.batches)
     missing = files.epochs * files.steps_per_epoch - step
-    if files.is_complete or missing <= 0 or len(rows) < 2:
-        return None
-    first, last = rows.iloc[0], rows.iloc[-1]
-    # A retry went back to an earlier step, so no speed can be computed yet.
-    if last["step"] <= first["step"]:
+    # A retry goes back to an earlier step. Then no speed can be computed yet.
+    if files.is_complete or missing <= 0 or not rows["steps"].sum():
         return None
     # `_per_step` is the time of training steps only, so the validations that are left are added.
     validations = files.epochs - len(view.epochs)
@@ -205,6 +228,14 @@ def duration(seconds: float) -> str:
         return f"{minutes} min"
     hours, rest = divmod(minutes, 60)
     return f"{hours} h {rest} min" if hours < 36 else f"{hours // 24} d {hours % 24} h"
+
+
+def exact_duration(seconds: float) -> str:
+    """Write a time to the second, as in 48 s, 12 min 5 s, 3 h 20 min 5 s."""
+    minutes, rest = divmod(round(max(0.0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = ((hours, "h"), (minutes, "min"))
+    return " ".join([*(f"{number} {unit}" for number, unit in parts if number), f"{rest} s"])
 
 
 def _sentences(files: RunFiles, view: View) -> dict[str, str]:
@@ -225,8 +256,7 @@ def _sentences(files: RunFiles, view: View) -> dict[str, str]:
 def _waiting_sentence(files: RunFiles, view: View) -> str:
     rows = _rows_judged(files, view.batches)
     if not files.steps_judged and not ("step/time_ms" in rows and len(rows)):
-        taken = len(view.batches.means) > 0
-        return "No step ended in the interval of the verdict." if taken else "No step has been completed yet."
+        return "No step has been completed yet."
     wait, whole = _wait_and_step(files, rows)
     share = percent(wait / whole) if whole else "0%"
     judged = "In the steps of the verdict" if files.steps_judged else "In the last minute of steps"

@@ -78,7 +78,7 @@ class Summary:
     """The bottleneck."""
     validation: str = ""
     """The accuracy as text, or of a regression the mean absolute error. It says if it is that of the test split, and
-    once the training is complete, the baseline."""
+    once the training is complete, the baseline. A training on a simulated accelerator has neither, so it says that."""
     promotion: Outcome | None = None
     """Whether the model was promoted; None if that is not decided."""
     why: str = ""
@@ -187,7 +187,7 @@ def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
     settings = files.settings
     metrics = _best_metrics(place, files)
     metric = epoch_metric(metrics)
-    value = _share(metrics.get(metric.key_on(files.split)))
+    value = None if files.is_simulated else _share(metrics.get(metric.key_on(files.split)))
     step = _step(place, files)
     decision = files.decision
     return Summary(
@@ -196,7 +196,7 @@ def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
         model=_text(settings.get("model")),
         progress=_share(progress(files, step) if step or files.is_complete else None),
         accuracy=value if metric is ACCURACY else None,
-        validation="" if value is None else _validation_text(metric, value, files),
+        validation="simulated" if files.is_simulated else _validation_text(metric, value, files),
         wait=_share(_wait(place, files)),
         limit=_text(files.newest_verdict.get("limit")),
         promotion=decision and decision.outcome,
@@ -204,8 +204,10 @@ def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
     )
 
 
-def _validation_text(metric: Metric, value: float, files: RunFiles) -> str:
-    """Write the value, and its baseline if the training is complete."""
+def _validation_text(metric: Metric, value: float | None, files: RunFiles) -> str:
+    """Write the value, and its baseline if the training is complete; an empty text if the value is not known."""
+    if value is None:
+        return ""
     # The column is about the accuracy on the validation split, so any other metric or split is named.
     names = [*(["test"] if files.split == "test" else []), *([] if metric is ACCURACY else [metric.key.upper()])]
     baseline = files.baseline_of(metric)

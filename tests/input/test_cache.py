@@ -104,15 +104,15 @@ def test_the_chosen_cache(dataset: Dataset, tmp_path: Path, name: str):
 
 
 MESSAGES = {
-    "memory": ("auto", TRAIN, r"decoded images are kept in memory: they need about 0\.0 of \d+\.\d GB"),
+    "memory": ("auto", TRAIN, r"decoded images are kept in memory: they need about [0-9.]+ [kM]B of [0-9.]+ [GT]B"),
     "too many": (
         "auto",
         MANY,
-        r"decoded images need about \d+\.\d GB, but only \d+\.\d GB of memory can be used for them: images are "
+        r"decoded images need about [0-9.]+ [GTP]B, but only [0-9.]+ [GTP]B of memory can be used for them: images are "
         r"decoded again in every epoch; cache=disk would keep them",
     ),
     "off": ("off", TRAIN, ""),
-    "disk": ("disk", TRAIN, r"decoded images are kept in .*/images/[0-9a-f]{16}: they need about 0\.0 GB more"),
+    "disk": ("disk", TRAIN, r"decoded images are kept in .*/images/[0-9a-f]{16}: they need about [0-9.]+ [kM]B more"),
 }
 
 
@@ -131,13 +131,13 @@ def test_the_chosen_cache_is_logged(dataset: Dataset, tmp_path: Path, caplog: py
     [
         (
             "memory",
-            r"^decoded images need about \d+\.\d GB, but only \d+\.\d GB of memory can be used for them: set "
+            r"^decoded images need about [0-9.]+ [GTP]B, but only [0-9.]+ [GTP]B of memory can be used for them: set "
             r"cache=disk or cache=off$",
         ),
         (
             "disk",
-            r"^decoded images need about \d+\.\d GB, but only \d+\.\d GB of disk below .*/images can be used for them: "
-            r"set local_folder or cache=off$",
+            r"^decoded images need about [0-9.]+ [GTP]B, but only [0-9.]+ [GTP]B of disk below .*/images can be used "
+            r"for them: set local_folder or cache=off$",
         ),
     ],
 )

@@ -83,10 +83,10 @@ def test_describe_range(start: int, end: int, text: str, ending: str):
     ("total_bytes", "shards", "advice"),
     [
         (30_000_000_000, 80, ""),  # 30 GB on 8 servers: 375 MB each
-        (30_000_000_000, 10, "10 training shards of 3.0 GB are too large to cache: set num_shards=200"),
+        (30_000_000_000, 10, "10 training shards of 3 GB are too large to cache: set num_shards=200"),
         (200_000_000, 80, "80 training shards of 2.5 MB are too small to read fast: set num_shards=10"),
         (36_000_000, 10, ""),  # could not fill ten shards of 10 MB
-        (100_000_000, 11, "11 training shards of 9.1 MB are too small to read fast: set num_shards=10"),
+        (100_000_000, 11, "11 training shards of 9.09 MB are too small to read fast: set num_shards=10"),
         (1_000_000_000, 1, ""),
     ],
 )

@@ -177,6 +177,16 @@ def test_a_regression_shows_its_error_and_is_sorted_after_accuracies(training: P
     assert [row["number"] for row in _sorted(rows, "accuracy", ascending=False)] == [1, 2, 0]
 
 
+def test_a_training_on_a_simulated_accelerator_has_no_accuracy(training: Path) -> None:
+    about = json.loads((training / "run.json").read_text())
+    (training / "run.json").write_text(
+        json.dumps({**about, "settings": {**about["settings"], "simulated_step_ms": 2.0}})
+    )
+    (training / "result.json").write_text(json.dumps({**RESULT, "metrics": {}}))
+    found = summary(Training(training, is_over=True))
+    assert (found.accuracy, found.validation, found.limit) == (None, "simulated", "decoding")
+
+
 def test_a_training_without_steps_is_starting(training: Path) -> None:
     shutil.rmtree(training / "record")
     shutil.rmtree(training / "overview")

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from pipeline.report import compare_runs, samples_page, write_report
-from tests.browser import Seen, browser
+from tests.axe import SIZES, serious
+from tests.browser import CUT_LEGENDS, Seen, browser
 from tests.contrast import MIN_CONTRAST, contrast, least_contrast
 from tests.report.rich import rich_run
 from tests.report.test_report import jpeg
@@ -97,12 +98,19 @@ def test_pages_fit_on_a_phone(browser: Any, pages: dict[str, Path], name: str) -
         assert (seen.plots(), seen.blank_plots()) == (DRAWN[name], [])
         assert not seen.is_too_wide()
         assert seen.complaints == []
-        # A horizontal legend of three or more labels would be cut off.
-        assert set(seen.page.evaluate(_LEGENDS)) <= {"vertical"}
+        until(lambda: seen.page.evaluate(CUT_LEGENDS) == [])
 
 
-_LEGENDS = """Bokeh.documents[0].roots().flatMap(plot => plot.above)
-  .filter(item => item.type == "Legend" && item.items.length > 2).map(legend => legend.orientation)"""
+@pytest.mark.long
+@pytest.mark.parametrize("width", SIZES)
+@pytest.mark.parametrize("name", DRAWN)
+def test_pages_have_no_serious_accessibility_violation(
+    browser: Any, pages: dict[str, Path], name: str, width: int
+) -> None:
+    with browser.new_context(viewport={"width": width, "height": 900}) as context:
+        seen = Document(context, pages[name])
+        assert serious(seen.page) == []
+        assert seen.page.evaluate(CUT_LEGENDS) == []
 
 
 @pytest.mark.long

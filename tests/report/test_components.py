@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from PIL import Image, ImageOps
 
-from pipeline.report.components import Shrink, fact_tables, format_size, make_visible, thumbnail, whole
+from pipeline.report.components import Shrink, fact_tables, make_visible, thumbnail, whole
 from tests.conftest import jpeg
 
 
@@ -24,14 +24,6 @@ from tests.conftest import jpeg
 )
 def test_invisible_characters_are_escaped(name: Any, shown: Any):
     assert make_visible(name) == shown
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (999_600, "1 MB"), (2.5e9, "2.5 GB"), (3e15, "3 PB")],
-)
-def test_sizes_are_formatted_with_units(count: float, text: str):
-    assert format_size(count) == text
 
 
 @pytest.mark.parametrize(

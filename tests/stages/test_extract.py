@@ -68,7 +68,7 @@ def test_a_process_that_lists_images_takes_little_memory(
     monkeypatch.setattr(local, "usable_cores", lambda: 4)
     monkeypatch.setattr(local, "available_memory", lambda: 700_000_000)
     extract(divided)
-    assert "3 worker processes instead of 4, because 0.7 GB of memory are free, and each may take 0.2 GB" in caplog.text
+    assert "3 worker processes instead of 4, because 700 MB of memory are free, and each may take 200 MB" in caplog.text
 
 
 def test_a_range_parses_no_listing_of_its_run_and_of_earlier_ones(divided: Settings, monkeypatch: pytest.MonkeyPatch):

@@ -14,8 +14,8 @@ def test_objects_bytes_rate_and_time_left_are_logged(caplog: pytest.LogCaptureFi
         advance(22, 11_000_000)
         advance(78, 29_000_000)
     assert caplog.messages == [
-        "fetch: 22 of 100 images, 2 a second, 11.0 of 40.0 MB, 1.0 MB/s, 29 s left",
-        "fetch: 100 of 100 images, 5 a second, 40.0 of 40.0 MB, 2.0 MB/s",
+        "fetch: 22 of 100 images, 2 a second, 11 MB of 40 MB, 1 MB a second, 29 s left",
+        "fetch: 100 of 100 images, 5 a second, 40 MB of 40 MB, 2 MB a second",
     ]
 
 

@@ -373,7 +373,7 @@ def test_a_process_that_lists_a_table_takes_more_memory_than_one_of_images(
     monkeypatch.setattr(local, "usable_cores", lambda: 2)
     monkeypatch.setattr(local, "available_memory", lambda: 700_000_000)
     extract(settings(table))
-    assert "1 worker process instead of 2, because 0.7 GB of memory are free, and each may take 0.6 GB" in caplog.text
+    assert "1 worker process instead of 2, because 700 MB of memory are free, and each may take 600 MB" in caplog.text
     counts = [message for message in caplog.messages if message.startswith("extract: ")]
     assert counts[-1].startswith(f"extract: {2 * ROWS + 3} rows")
 

@@ -93,6 +93,9 @@ def test_the_least_recently_used_training_is_forgotten_first(monkeypatch: pytest
 
 def test_the_age_of_a_verdict_is_measured_by_the_clock_of_the_training(folder: Path) -> None:
     at = time.time() - 600
+    sample(folder, at - 100)
     sample(folder, at)
     (folder / "verdict.json").write_text(json.dumps({"sentence": "So.", "seconds": 60.0, "time": at - 30}))
-    assert page_data(folder, is_over=False)["status"]["verdict"] == "The 60 s that ended 30 s ago: So."
+    assert page_data(folder, is_over=False)["status"]["verdict"] == (
+        "From 10 s to 1 min 10 s after the start (ended 30 s ago): So."
+    )

@@ -1,7 +1,6 @@
 """The figures and texts of the page of a training."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from pipeline.monitor.row import Row
 from pipeline.runs.files import RUN_FORMAT
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.page_data import page_data, span_of
-from pipeline.watch.status import _per_step, duration
+from pipeline.watch.status import MAX_VERDICT_AGE_S, _per_step, duration, exact_duration, last_sample
 from pipeline.watch.view import _by_epoch, drawable, load_view
 from tests.report.rich import SERVERS, Records, rich_run
 
@@ -232,10 +231,13 @@ def test_the_first_step_is_not_in_the_longest_times(tmp_path: Path) -> None:
 
 
 def test_the_verdict_of_the_result_replaces_the_live_verdict(run: Path) -> None:
-    verdict = {"sentence": "Compute-bound.", "seconds": 60.2, "time": time.time() - 3600}
+    view = load_view(run, STEPS)
+    verdict = {"sentence": "Compute-bound.", "seconds": 20.2, "time": view.start + 25.2, "steps": 1234}
     (run / "verdict.json").write_text(json.dumps(verdict))
-    # An hour is shown in minutes, so that a slow test reads the same.
-    assert status_of(run)["verdict"] == "The 60 s that ended 60 min ago: Compute-bound."
+    an_hour_later = Heartbeats(wall_clock=lambda: view.start + 25.2 + 3600)
+    assert status_of(run, heartbeats=an_hour_later)["verdict"] == (
+        "From 5 s to 25 s after the start (1,234 steps, ended 60 min ago): Compute-bound."
+    )
     (run / "result.json").write_text(json.dumps({"verdict": "Compute-bound, all of it."}))
     assert status_of(run)["verdict"] == "Compute-bound, all of it."
     assert (status_of(run)["state"], status_of(run)["progress"]) == ("trained", 1.0)
@@ -247,6 +249,19 @@ def test_a_complete_training_shows_the_numbers_of_its_verdict(run: Path) -> None
     assert tiles[:3] == [("data wait", "25%"), ("step time", "40 ms"), ("examples per second", "800")]
     assert "25% of the time was waiting for data (10 of 40 ms a step)" in status_of(run)["sentences"]["waiting"]
     assert [row[1] for row in tables["waiting"]["rows"]] == ["10", "40"]
+
+
+def test_a_simulated_accelerator_is_named_and_has_no_accuracy(tmp_path: Path) -> None:
+    settings = {"epochs": 1, "simulated_step_ms": 2.0}
+    (tmp_path / "run.json").write_text(json.dumps({"format": RUN_FORMAT, "settings": settings, "steps_per_epoch": 2}))
+    sink = Records(tmp_path)
+    sink.write(Row("batches", 1e9 + 1, 1, {"input/wait_ms": 1.0, "step/time_ms": 3.0, "input/examples": 8}))
+    sink.write(Row("samples", 1e9 + 1, 1, {"sys/cpu_pct": 50.0}))
+    sink.write(Row("epochs", 1e9 + 1, 1, {"epoch/time_s": 1.0, "epoch/validation_s": 0.1}))
+    sink.close()
+    found = page_data(tmp_path, is_over=False)
+    assert dict(found["status"]["tiles"])["accelerator"] == "simulated"
+    assert "accuracy" not in json.dumps(found["status"])
 
 
 def test_numbers_are_those_of_the_interval_of_the_verdict(run: Path) -> None:
@@ -293,19 +308,46 @@ def test_numbers_exist_if_intervals_are_wider_than_that_of_the_verdict(tmp_path:
     record.write(Row("samples", 1e9 + 90 * 30, 3000, {"sys/cpu_pct": 40.0}))
     for sink in (overview, record):
         sink.close()
-    verdict = {"sentence": "So.", "time": 1e9 + 90 * 20 - 10, "seconds": 60.0, "wait_ms": 10.0, "step_ms": 40.0}
+    verdict = {"sentence": "So.", "time": 1e9 + 90 * 29 - 10, "seconds": 60.0, "wait_ms": 10.0, "step_ms": 40.0}
     (tmp_path / "verdict.json").write_text(json.dumps(verdict))
     tiles = dict(status_of(tmp_path)["tiles"])
-    assert (tiles["data wait"], tiles["processor busy"]) == ("25%", "30%")
+    assert (tiles["data wait"], tiles["processor busy"]) == ("25%", "39%")
 
 
-def test_a_verdict_without_steps_has_no_numbers(run: Path) -> None:
-    samples = load_view(run, STEPS).samples.means
-    end = float(samples["time"].iloc[-1]) + 300
-    sentence = "No step has ended for 60 s: writing a checkpoint."
-    verdict = {"sentence": sentence, "time": end, "seconds": 60.0, "wait_fraction": 0.0, "step_ms": 0.0}
-    (run / "verdict.json").write_text(json.dumps(verdict))
+@pytest.mark.parametrize(
+    ("limit", "age_s"), [("unknown", 5), ("compute", MAX_VERDICT_AGE_S + 1)], ids=["unknown", "old"]
+)
+def test_the_numbers_are_not_those_of_an_unknown_or_old_verdict(run: Path, limit: str, age_s: float) -> None:
+    before = status_of(run)
+    view = load_view(run, STEPS)
+    ended = last_sample(view.samples) - age_s
+    verdict = {"sentence": "So.", "limit": limit, "time": ended, "seconds": 8.0, "steps": 0}
+    (run / "verdict.json").write_text(json.dumps({**verdict, "wait_ms": 9000.0, "step_ms": 18_000.0}))
     found = status_of(run)
-    assert found["verdict"].endswith(sentence)
-    assert {"data wait", "step time", "GPU busy"}.isdisjoint(dict(found["tiles"]))
-    assert found["sentences"]["waiting"] == "No step ended in the interval of the verdict."
+    assert found["verdict"].endswith(": So.")
+    assert (found["tiles"], found["sentences"], found["tables"]) == (
+        before["tiles"], before["sentences"], before["tables"],
+    )  # fmt: skip
+
+
+def test_the_first_step_is_in_no_number_if_there_are_others(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(
+        json.dumps({"format": RUN_FORMAT, "settings": {"epochs": 9}, "steps_per_epoch": 100})
+    )
+    sink = Records(tmp_path)
+    for step in range(5):
+        times = {"input/wait_ms": 60.0, "step/time_ms": 21_000.0 if step == 0 else 6000.0, "input/examples": 8}
+        sink.write(Row("batches", 1e9 + 21 + 6 * step, step + 1, times))
+        sink.write(Row("samples", 1e9 + 21 + 6 * step, step + 1, {"sys/cpu_pct": 50.0}))
+    sink.close()
+    tiles = dict(status_of(tmp_path)["tiles"])
+    assert (tiles["step time"], tiles["data wait"]) == ("6,000 ms", "1.0%")
+    assert tiles["remaining, about"] == "1 h 30 min"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (89, "1 min 29 s"), (720, "12 min 0 s"), (12_005, "3 h 20 min 5 s"), (-1, "0 s")],
+)
+def test_exact_durations_are_formatted(seconds: float, text: str) -> None:
+    assert exact_duration(seconds) == text

@@ -12,13 +12,13 @@ from pathlib import Path
 import tensorflow as tf
 
 from pipeline.dataset.manifest import load
-from pipeline.dataset.shard_cache import GIGABYTE
 from pipeline.errors import Preempted
 from pipeline.input import steps_per_epoch, training_batches
 from pipeline.input.cache import cached_bytes, usable_memory
 from pipeline.input.options import batch_options
 from pipeline.input.raw_files import raw_batches, raw_files_of
 from pipeline.system.page_cache import cached_fraction, drop_page_cache
+from pipeline.system.wording import format_size
 from pipeline.training.step.loop import NumberedBatch
 from pipeline.training.step.strategy import taken_ahead
 from pipeline.tuning.contenders import CONTENDERS, Contender
@@ -115,8 +115,8 @@ def why_not(name: str, comparison: Comparison) -> str:
     needed, usable = cached_bytes(dataset, batch_options(settings), splits=("train",)), usable_memory()
     if contender.cache == "memory" and needed > usable:
         return (
-            f"the decoded images need about {needed / GIGABYTE:.1f} GB, but only {usable / GIGABYTE:.1f} GB of memory "
-            "can be used for them"
+            f"the decoded images need about {format_size(needed)}, but only {format_size(usable)} of memory can be "
+            "used for them"
         )
     return ""
 

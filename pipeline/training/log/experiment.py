@@ -41,13 +41,14 @@ def comet_options(run: Run) -> CometOptions:
 
     Raises OSError or StorageError if the dataset cannot be read.
     """
+    marks = ["simulated"] if run.settings.simulated_step_ms else []
     checksum = f"{crc32c_of(place_of(run.dataset) / COMMIT):08x}"
     origin = {"dag": run.dag, "run_id": run.run_id, "dataset_version": run.dataset_version, "dataset_crc32c": checksum}
     return CometOptions(
         project=run.settings.comet_project,
         # With the workspace, because all runs of the command line have the same id.
         identity=f"{run.dag}/{run.run_id}/{run.settings.workspace}/{run.dataset_version}/{run.folder.name}",
-        name=f"{run.settings.dataset_name} {run.settings.model} {run.run_id}",
+        name=" ".join([run.settings.dataset_name, run.settings.model, run.run_id, *marks]),
         parameters={**run.settings.model_dump(), **origin},
     )
 
@@ -63,8 +64,10 @@ def log_results(run: Run) -> None:
 
 def _log_results(run: Run) -> None:
     session = Session(run.folder / "comet", comet_options(run), is_addition=True)
+    # On a simulated accelerator, no model is evaluated.
+    of_model = () if run.settings.simulated_step_ms else (_log_figures, _log_confusions, _log_images, _log_evaluation)
     log_record = partial(_log_record, session.folder / RECORD)
-    for log in (_log_summary, _log_figures, _log_confusions, _log_images, _log_report, _log_files, log_record):
+    for log in (_log_summary, *of_model, _log_report, _log_model, log_record):
         try:
             log(session.experiment, run)
         except Exception as error:  # noqa: BLE001 - the other results may be there
@@ -144,9 +147,12 @@ def _log_report(experiment: Any, run: Run) -> None:
     experiment.log_asset(str(report_run(run.folder)), file_name="report.html", overwrite=True)
 
 
-def _log_files(experiment: Any, run: Run) -> None:
+def _log_model(experiment: Any, run: Run) -> None:
     if _is_small_enough(run.model_path):
         experiment.log_model(run.settings.model, str(run.model_path), overwrite=True)
+
+
+def _log_evaluation(experiment: Any, run: Run) -> None:
     if _is_small_enough(run.folder / EVALUATION):
         experiment.log_asset(str(run.folder / EVALUATION), file_name=EVALUATION, overwrite=True)
 

@@ -71,11 +71,14 @@ class Keeper:
         self._interval.begin(self._loop.step)
 
     def save_if_best(self, epoch: int, values: Mapping[str, float]) -> None:
-        """Write the model if the values of an epoch are better than those of all epochs before it."""
+        """Write the model if the values of an epoch are better than those of all epochs before it.
+
+        Steps of a simulated accelerator do not change the model. So that of the first epoch is written.
+        """
         if not self._run.server.is_chief:
             return
-        best = load_best(self._run)
-        if best is None or self._task.is_better(values, best.metrics):
+        best, can_improve = load_best(self._run), not self._run.settings.simulated_step_ms
+        if best is None or (can_improve and self._task.is_better(values, best.metrics)):
             self._save_model(epoch, values)
 
     def has_stalled(self, epochs_done: int) -> bool:
@@ -120,5 +123,7 @@ class Keeper:
             temporary.replace(path)
         # Values that are not finite are missing in the record, and so in the values of a lost epoch.
         names = [prefix + name for prefix in ("", "val_") for name in ("loss", self._task.metric)]
+        if self._run.settings.simulated_step_ms:
+            names = []
         metrics = {name: values.get(name, math.nan) for name in names}
         save_best(self._run, Best(epoch, path.name, metrics, checksum))

@@ -51,8 +51,14 @@ export function element(name, attributes = {}, ...children) {
 export function table(head, rows, caption) {
   const cells = (row, name) => row.map(cell => element(name, name === "th" ? {scope: "col"} : {}, cell));
   const body = rows.map(row => element("tr", {}, element("th", {scope: "row"}, row[0]), ...cells(row.slice(1), "td")));
-  return element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": caption}, element("table", {},
-    element("thead", {}, element("tr", {}, ...cells(head, "th"))), element("tbody", {}, ...body)));
+  return scroller(caption, element("table", {}, element("thead", {}, element("tr", {}, ...cells(head, "th"))), element("tbody", {}, ...body)));
+}
+
+// A container that the keyboard can scroll. It is a tab stop only if its content is wider than it is.
+export function scroller(name, content) {
+  const container = element("div", {class: "scroll", tabindex: "-1", role: "region", "aria-label": name}, content);
+  new ResizeObserver(() => { container.tabIndex = container.scrollWidth > container.clientWidth ? 0 : -1; }).observe(container);
+  return container;
 }
 
 export class RequestError extends Error {}

@@ -181,6 +181,7 @@ class Training {
     this.axes.fit();
     const places = part.places.map(each => document.getElementById(this.place_of(each)));
     await Bokeh.embed.add_document_standalone(part.document, places[0], places);
+    part.document.roots().forEach((plot, number) => settle_plot(plot, places[number]));
     this.axes.fit();  // Bokeh may have set ranges of its own.
     await next_frame();
   }

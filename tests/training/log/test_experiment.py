@@ -18,7 +18,7 @@ import pytest
 from pipeline.config.allowed import ALL, EVERYTHING
 from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import load, sample_images
-from pipeline.evaluation.metrics import evaluation_of, save
+from pipeline.evaluation.metrics import EVALUATION, PREDICTIONS, evaluation_of, save
 from pipeline.monitor.archives import archives
 from pipeline.monitor.comet import experiment_key
 from pipeline.monitor.overview import OverviewSink
@@ -187,6 +187,24 @@ def test_all_results_are_logged_once(run: Run):
 
     assert log_results(run) == ""
     assert archives(run.folder / "comet") == [path]
+
+
+@pytest.mark.long
+def test_an_experiment_with_a_simulated_accelerator_says_so_and_has_no_accuracy(run: Run):
+    described = read_json(run.folder / "run.json")
+    described["settings"]["simulated_step_ms"] = 2.0
+    write_json(run.folder / "run.json", described)
+    for name in (EVALUATION, PREDICTIONS):  # Such a training has none.
+        (run.folder / name).unlink()
+    run = load_run(run.folder)
+    save_result(run, "", lambda verdict: verdict.sentence)
+    assert comet_options(run).name.endswith(" simulated")
+    assert "could not be logged" not in log_results(run)
+    [path] = archives(run.folder / "comet")
+    archive = Archive(path)
+    assert archive.others()["headline"] == "simulated accelerator: the model learned nothing"
+    assert not [name for name in archive.metrics() if "accuracy" in name]
+    assert archive.uploads("asset").keys() == {"record.zip", "report.html"}
 
 
 def packed(content: bytes) -> dict[str, bytes]:

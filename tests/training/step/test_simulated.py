@@ -6,12 +6,14 @@ import pytest
 import tensorflow as tf
 
 from pipeline.config.settings import settings_from
+from pipeline.evaluation.metrics import EVALUATION
 from pipeline.monitor import read
+from pipeline.report import report_run
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import load_result, training_folder
 from pipeline.training.job import run_job
 from pipeline.training.step.optimizer import NO_LOSS_SCALING
-from pipeline.training.step.simulated import SimulatedSteps
+from pipeline.training.step.simulated import SimulatedSteps, batches_without_data
 
 
 @pytest.mark.long
@@ -23,10 +25,17 @@ def test_simulated_steps_take_the_configured_time(tmp_path: Path, published: Pat
     # The end of a step can be noted late, on a busy machine in particular. The next one then counts for less.
     assert batches["step/compute_ms"].mean() >= 29.0
     assert batches["step/compute_ms"].min() < 45.0
+    assert read(run.folder / "record", "epochs")["epoch/validation_s"].min() >= 0.029
     result = load_result(run.folder)
     assert result is not None
-    assert result["metrics"]["loss"] == 0.0
     assert len(result["limits"]) >= 1
+    assert (result["metrics"], result["baselines"], result["baseline"]) == ({}, {}, "")
+    assert result["headline"] == "simulated accelerator: the model learned nothing"
+    assert not (run.folder / EVALUATION).exists()
+    assert not {"loss", "accuracy", "val_loss", "val_accuracy"} & {*read(run.folder / "record", "epochs")}
+    page = report_run(run.folder).read_text()
+    assert "because the accelerator was simulated" in page
+    assert "best validation accuracy" not in page
 
 
 def test_simulated_steps_count_examples_and_pass_on_a_stop_request() -> None:
@@ -36,6 +45,14 @@ def test_simulated_steps_count_examples_and_pass_on_a_stop_request() -> None:
     trained = steps.train(images, labels, weights, mirrored, tf.constant(1.0))
     assert trained.numpy().tolist() == [0.0, 0.0, 2.0, 1.0, *NO_LOSS_SCALING]
     assert steps.evaluate(images, labels, weights, tf.constant(0.0)).numpy().tolist() == [0.0, 0.0, 2.0, 0.0]
+
+
+def test_a_simulated_validation_takes_a_step_for_each_batch_and_reads_no_data() -> None:
+    now = [100.0]
+    steps = SimulatedSteps(tf.distribute.get_strategy(), 3.0, lambda: now[0])
+    results = [steps.evaluate(*batch, tf.constant(0.0)) for batch in batches_without_data(2)]
+    assert [each.ended for each in results] == [103.0, 106.0]
+    assert [each.sums.numpy().tolist() for each in results] == 2 * [[0.0, 0.0, 0.0, 0.0]]
 
 
 @pytest.mark.parametrize(("simulated_step_ms", "is_same"), [(0.0, True), (40.0, False)])

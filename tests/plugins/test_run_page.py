@@ -1,0 +1,138 @@
+"""The tab of a training in a browser, as the application of the plugin answers it without an Airflow beside it."""
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Page, Route
+
+from pipeline.monitor.live import LiveVerdict
+from pipeline.monitor.row import Row, Sink
+from pipeline.runs.files import RUN_FORMAT, VERDICT
+from tests.axe import SIZES, serious
+from tests.browser import CUT_LEGENDS, Seen, browser, patient
+from tests.monitor.test_live import slow_steps
+from tests.plugins.test_trainings import Client, client, logged_in
+from tests.report.rich import Records, rich_run
+from tests.waiting import until
+
+__all__ = ["browser", "client"]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`"),
+]
+AIRFLOW = "http://airflow"
+SETTINGS = {"epochs": 9, "batch_size": 8, "dataset_name": "shapes", "model": "small_cnn"}
+
+
+@pytest.fixture
+def dag(airflow_database: None) -> Iterator[None]:
+    from tests.plugins.airflow_runs import add_dag, remove_all
+
+    add_dag("ours", "us")
+    yield
+    remove_all()
+
+
+def describe(folder: Path, **settings: float) -> None:
+    content = {"format": RUN_FORMAT, "settings": {**SETTINGS, **settings}, "steps_per_epoch": 100}
+    (folder / "run.json").write_text(json.dumps(content))
+
+
+@contextmanager
+def opened(browser: Browser, client: Client, training: Path, width: int = 1280) -> Iterator[Seen]:
+    """Open the page of a training that is under way."""
+    from tests.plugins.airflow_runs import add_run
+
+    add_run("ours", training.name, str(training), state="running")
+    who = logged_in("viewer", "us")
+
+    def answer_with(route: Route) -> None:
+        address = urlsplit(route.request.url)
+        # The client has an event loop of its own, and so has Playwright in this thread.
+        found = thread.submit(client.get, f"{address.path}?{address.query}", who).result()
+        route.fulfill(status=found.status_code, headers=dict(found.headers), body=found.content)
+
+    size = {"width": width, "height": 900}
+    with ThreadPoolExecutor(1) as thread, patient(browser.new_context(viewport=size)) as context:
+        seen = Seen(context.new_page())
+        seen.page.route(f"{AIRFLOW}/**", answer_with)
+        seen.page.goto(f"{AIRFLOW}/run?{urlencode({'dag_id': 'ours', 'run_id': training.name})}")
+        until(lambda: seen.page.locator("section[data-drawn]").count() > 0)
+        until(lambda: seen.page.locator("section:not([data-drawn])").count() == 0)
+        yield seen
+        assert seen.complaints == []
+
+
+def tiles_of(page: Page) -> dict[str, str]:
+    """Return the numbers below the head, by their names."""
+    return {
+        each.locator("dt").inner_text(): each.locator("dd").inner_text() for each in page.locator(".tiles > div").all()
+    }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "seen_at", "verdict", "step"),
+    [
+        (7, 90, "From 20 s to 1 min 19 s after the start (8 steps, ended 10 s ago): Not enough steps", "7,000 ms"),
+        (7, 145, "From 20 s to 2 min 19 s after the start (16 steps, ended 5 s ago): Compute-bound", "7,000 ms"),
+        (40, 150, "From 20 s to 2 min 19 s after the start (2 steps, ended 10 s ago): Not enough steps", "40,000 ms"),
+        (40, 445, "From 20 s to 7 min 19 s after the start (10 steps, ended 5 s ago): Compute-bound", "40,000 ms"),
+    ],
+)
+def test_slow_steps_have_a_verdict_with_its_interval_and_numbers_without_the_first_step(
+    browser: Browser, client: Client, dag: None, tmp_path: Path,
+    seconds: float, seen_at: int, verdict: str, step: str,
+) -> None:  # fmt: skip
+    describe(tmp_path)
+    records = Records(tmp_path)
+    sinks: list[Sink] = [
+        records,
+        LiveVerdict(lambda verdict: verdict.sentence, tmp_path / VERDICT, lambda: "computing"),
+    ]
+    begin = time.time() - seen_at
+    for row in slow_steps(seconds, seen_at):
+        for sink in sinks:
+            sink.write(Row(row.kind, begin + row.time - 1000, row.step, row.values))
+    records.close()
+    with opened(browser, client, tmp_path) as seen:
+        assert seen.page.locator(".verdict").inner_text().startswith(verdict)
+        tiles = tiles_of(seen.page)
+        assert (tiles["step time"], tiles["data wait"]) == (step, "1.0%" if seconds == 7 else "0.2%")
+
+
+@pytest.fixture(scope="module")
+def rich(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = rich_run(tmp_path_factory.mktemp("rich") / "run")
+    describe(folder)
+    return folder
+
+
+@pytest.mark.parametrize("width", SIZES)
+def test_legends_fit_and_the_page_is_accessible(
+    browser: Browser, client: Client, dag: None, rich: Path, width: int
+) -> None:
+    with opened(browser, client, rich, width) as seen:
+        until(lambda: seen.page.evaluate(CUT_LEGENDS) == [])
+        assert serious(seen.page) == []
+        seen.page.locator("summary").evaluate_all("all => all.forEach(each => each.parentElement.open = true)")
+        assert serious(seen.page) == []
+
+
+def test_each_tab_stop_is_a_link_a_button_or_scrolls(browser: Browser, client: Client, dag: None, rich: Path) -> None:
+    with opened(browser, client, rich) as seen:
+        seen.page.evaluate("document.body.tabIndex = -1; document.body.focus()")
+        stops = [seen.page.evaluate(FOCUSED) for _ in range(80) if seen.page.keyboard.press("Tab") is None]
+        assert [each for each in stops if "bk-events" in each] == []
+
+
+FOCUSED = """() => {
+  let focused = document.activeElement;
+  while (focused.shadowRoot?.activeElement) focused = focused.shadowRoot.activeElement;
+  return focused.className || focused.localName;
+}"""
