@@ -11,7 +11,7 @@ from PIL import Image
 from pipeline.evaluation.estimates import MAX_MISTAKES
 from pipeline.report import compare_runs, samples_page, write_report
 from pipeline.report.mistakes import MAX_SHOWN, THUMBNAIL
-from tests.browser import Seen, blank, browser
+from tests.browser import Seen, blank, browser, patient
 from tests.contrast import MIN_CONTRAST, contrast, least_contrast
 from tests.report.evaluated import evaluated
 from tests.report.rich import rich_run
@@ -45,7 +45,7 @@ class Document(Seen):
     """A page of this project on the disk, with all its parts unfolded unless `unfolded` is false."""
 
     def __init__(self, context: Any, path: Path, unfolded: bool = True) -> None:
-        super().__init__(context.new_page())
+        super().__init__(patient(context).new_page())
         self.page.goto(path.as_uri())
         if unfolded:
             self.page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
@@ -111,7 +111,7 @@ def test_the_report_is_short_enough_to_read(browser: Any, pages: dict[str, Path]
 @pytest.mark.long
 def test_a_class_is_chosen_without_scripts(browser: Any, pages: dict[str, Path]) -> None:
     with browser.new_context(viewport={"width": WIDE, "height": 900}, java_script_enabled=False) as context:
-        page = context.new_page()
+        page = patient(context).new_page()
         page.goto(pages["report"].as_uri())
         shown, box = page.locator(".mistake:visible"), page.get_by_label("Show")
         assert shown.count() == MAX_MISTAKES
