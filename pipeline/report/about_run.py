@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 from pipeline.config.automatic import AUTOMATIC, with_automatic_values
 from pipeline.config.example_kinds import IMAGES
-from pipeline.config.settings import Settings, settings_for, settings_from
+from pipeline.config.settings import settings_for, settings_from
 from pipeline.dataset.manifest import CARD
 from pipeline.errors import SettingsError
 from pipeline.report.components import Table, text
@@ -88,7 +88,7 @@ def settings_of(settings: Mapping[str, Any], training_examples: int) -> Settings
 def _defaults(settings: Mapping[str, Any], training_examples: int) -> dict[str, Any]:
     """Return the default of each setting, with the values that Tenfold chooses beside the other settings."""
     # The DAG and the dataset decide the kind of the examples.
-    defaults = Settings().model_dump(mode="json") | {"example_kind": settings.get("example_kind", IMAGES)}
+    defaults = settings_from({}).model_dump(mode="json") | {"example_kind": settings.get("example_kind", IMAGES)}
     try:
         given = settings_from({name: value for name, value in settings.items() if name not in AUTOMATIC})
         chosen = with_automatic_values(given, training_examples)

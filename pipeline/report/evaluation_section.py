@@ -71,13 +71,14 @@ def view(evaluation: Mapping[str, Any]) -> View | None:
 def _of_one_class(evaluation: Mapping[str, Any], figure: Figure) -> View:
     """Return the section of a model that predicts one of several classes, without its mistakes."""
     few = len(evaluation["classes"]) <= MAX_CLASSES
-    classes = class_table(evaluation["classes"], "class", ("precision", "recall"), order="recall")
+    classes, more = folded(class_table(evaluation["classes"], "class", ("precision", "recall"), order="recall"))
     return View(
         sentence=sentence(evaluation),
         figures=figure_table(evaluation),
         matrix=matrix(evaluation) if few else None,
         pairs=None if few else confused_pairs(evaluation),
-        **folded(classes),
+        classes=classes,
+        more_classes=more,
         classes_title="Precision and recall by class, lowest recall first",
         figure=figure,
     )
@@ -85,11 +86,12 @@ def _of_one_class(evaluation: Mapping[str, Any], figure: Figure) -> View:
 
 def _of_several(evaluation: Mapping[str, Any]) -> View:
     shares = ("average_precision", "precision", "recall")
-    classes = class_table(evaluation["classes"], "label", shares, order="average_precision")
+    classes, more = folded(class_table(evaluation["classes"], "label", shares, order="average_precision"))
     return View(
         sentence=sentence(evaluation),
         figures=figure_table(evaluation),
-        **folded(classes),
+        classes=classes,
+        more_classes=more,
         classes_title="Average precision of each label, lowest first. Precision and recall count predictions above 50%",
         figure=reliability_of_labels(evaluation),
     )
@@ -163,12 +165,12 @@ def class_table(classes: Sequence[Mapping[str, Any]], noun: str, shares: Sequenc
     return Table((noun, "examples", *titles.values()), rows, left_out)
 
 
-def folded(classes: Table) -> dict[str, Table]:
-    """Return the first rows of the table of classes and, if there are more, the others, by their names in a View."""
+def folded(classes: Table) -> tuple[Table, Table | None]:
+    """Return the first rows of the table of classes and, if there are more, the others."""
     if len(classes.rows) <= UNFOLDED_CLASSES:
-        return {"classes": classes}
+        return classes, None
     first, others = classes.rows[:UNFOLDED_CLASSES], classes.rows[UNFOLDED_CLASSES:]
-    return {"classes": replace(classes, rows=first, note=""), "more_classes": replace(classes, rows=others)}
+    return replace(classes, rows=first, note=""), replace(classes, rows=others)
 
 
 def _share(value: float | None, ends: Sequence[float] | None) -> str:
