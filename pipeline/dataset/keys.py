@@ -1,9 +1,10 @@
-"""Records of images by their keys. No file of a dataset lists the keys, so the shards are searched."""
+"""Records of images by their keys, and the keys of records. No file of a dataset lists the keys, only its shards."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pipeline.dataset.index_files import load_sizes
+from pipeline.config.example_kinds import data_of
+from pipeline.dataset.index_files import load_sizes, records_at
 from pipeline.dataset.lists import JsonLines
 from pipeline.dataset.manifest import Dataset, require_shards
 from pipeline.dataset.shard_lists import Shard
@@ -13,10 +14,16 @@ from pipeline.records import example, tfrecord
 from pipeline.records.format import text_bytes
 from pipeline.records.record_index import offsets_of
 from pipeline.storage import Place
+from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import progress
 
 HEAD_BYTES = 4096
 """The key is in this many bytes at the beginning of its record, unless the image has very many labels or boxes."""
+
+READERS = 32
+"""This many threads read records for their keys, because each record of a bucket takes a request."""
+RECORDS = 16
+"""Each of these threads holds at most this many records of a shard that has an index."""
 
 
 @dataclass(frozen=True)
@@ -88,3 +95,40 @@ def _missing(folder: Place, dataset: Dataset, key: str) -> DatasetError:
         f"{folder} has no image {key!r}: give its path below the source, which its record holds as "
         f"{dataset.records.keys.filename!r}"
     )
+
+
+def keys_at(folder: Place, dataset: Dataset, split: str, positions: Sequence[int]) -> Iterator[str]:
+    """Yield the keys of examples by their ascending positions through all shards of the split, from 0.
+
+    A key is empty if an example has none. Only these records are read. A shard without an index is read up to the last
+    of them, and in a bucket copied first.
+
+    Raises DatasetError if a record is damaged.
+    """
+    kind = data_of(dataset.kind)
+
+    def keys(job: tuple[Shard, Sequence[int]]) -> list[str]:
+        shard, numbers = job
+        records = records_at(folder, shard, numbers)
+        return [str(kind.key_of(dataset, records[number])) for number in numbers]
+
+    for found in ordered_map(keys, _jobs(folder, dataset, split, positions), READERS):
+        yield from found
+
+
+def _jobs(
+    folder: Place, dataset: Dataset, split: str, positions: Sequence[int]
+) -> Iterator[tuple[Shard, Sequence[int]]]:
+    """Yield the shards with the numbers of the wanted records in each, from 0."""
+    waiting, before = list(reversed(positions)), 0
+    for shard in dataset.splits[split].shards:
+        wanted = []
+        while waiting and waiting[-1] < before + shard.examples:
+            wanted.append(waiting.pop() - before)
+        before += shard.examples
+        if not wanted:
+            continue
+        # Without an index, each job would read the shard from its beginning.
+        length = len(wanted) if load_sizes(folder, shard) is None else RECORDS
+        for first in range(0, len(wanted), length):
+            yield shard, wanted[first : first + length]

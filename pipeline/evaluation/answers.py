@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from pipeline.evaluation.blocks import Blocks, blocks_of
-from pipeline.evaluation.estimates import Array, Estimate
+from pipeline.evaluation.estimates import MAX_MISTAKES, Array, Estimate
 from pipeline.evaluation.estimators import Estimator
 from pipeline.evaluation.scales import Scale, four_digits, significant
 
@@ -102,6 +102,25 @@ class Answers(ABC):
     @abstractmethod
     def details(self, names: Sequence[str], blocks: Blocks) -> dict[str, Any]:
         """Return the content of `evaluation.json` beside the figures."""
+
+    @abstractmethod
+    def wrong(self) -> Array:
+        """Return the positions of all examples with a wrong answer, the most wrong one first."""
+
+    @abstractmethod
+    def mistakes_at(self, positions: Array) -> list[dict[str, Any]]:
+        """Return the answer and the label of some examples, each as a row of `most_wrong` in `evaluation.json`."""
+
+    @abstractmethod
+    def classes_of_mistakes(self, positions: Array) -> dict[str, Array]:
+        """Return the classes by which people look through wrong answers, by title: the id of each of these examples.
+
+        A regression has none.
+        """
+
+    def most_wrong(self) -> list[dict[str, Any]]:
+        """Return the MAX_MISTAKES examples with the most wrong answers."""
+        return self.mistakes_at(self.wrong()[:MAX_MISTAKES])
 
     def difference(self, champion: Self, seed: int) -> Estimate:
         """Return the score less that of another model on the same examples, with its interval.

@@ -13,7 +13,7 @@ from typing_extensions import override
 from pipeline.evaluation.answers import Answers, Metric
 from pipeline.evaluation.blocks import Blocks, student
 from pipeline.evaluation.calibration import Judged, reliability_of
-from pipeline.evaluation.estimates import MAX_MISTAKES, Array, Statistic, mean_of, mean_over_classes, rows
+from pipeline.evaluation.estimates import Array, Statistic, mean_of, mean_over_classes, rows
 from pipeline.evaluation.estimators import Bounded, Share, bounded, class_shares
 from pipeline.evaluation.one_label import ACCURACY, CALIBRATION_ERROR
 
@@ -105,8 +105,38 @@ class MultiLabelPredictions(Answers):
         return {
             "classes": per_class(self, names, blocks),
             "reliability": reliability_of(self.judged()),
-            "most_wrong": confident_mistakes(self),
+            "most_wrong": self.most_wrong(),
         }
+
+    @override
+    def wrong(self) -> Array:
+        how_far = self._distance(slice(None)).max(axis=1)
+        surest_first: Array = np.argsort(-how_far, kind="stable")[: np.count_nonzero(how_far)]
+        return surest_first
+
+    @override
+    def mistakes_at(self, positions: Array) -> list[dict[str, Any]]:
+        worst = self._distance(positions).argmax(axis=1)
+        probability = self.label_probability[positions, worst].astype(float).round(6)
+        return rows(
+            {
+                "position": positions.tolist(),
+                "labels": [np.flatnonzero(self.label[position]).tolist() for position in positions],
+                "label": worst.tolist(),
+                "probability": probability.tolist(),
+            }
+        )
+
+    @override
+    def classes_of_mistakes(self, positions: Array) -> dict[str, Array]:
+        return {"Most wrong label": self._distance(positions).argmax(axis=1)}
+
+    def _distance(self, chosen: Array | slice) -> Array:
+        """Return how wrong each answer of the `chosen` examples is, (chosen, classes)."""
+        distance: Array = np.abs(self.label[chosen] - self.label_probability[chosen])
+        # Correct answers are no mistakes, however unsure they are.
+        distance[self.label[chosen] == self.answers[chosen]] = 0
+        return distance
 
 
 @dataclass(frozen=True)
@@ -193,22 +223,3 @@ def _average_precision(of_class: Ranking, blocks: Blocks) -> tuple[float | None,
     without_each, trials = blocks.without_each(of_class.average_precision), len(of_class.hits) * blocks.share_of_units
     value, *ends = np.round(bounded(value, without_each, trials, student(without_each)), 6).tolist()
     return value, ends
-
-
-def confident_mistakes(predictions: MultiLabelPredictions, limit: int = MAX_MISTAKES) -> list[dict[str, Any]]:
-    """Return the examples with the surest wrong answers: position in the shards, that answer, and all labels."""
-    distance = np.abs(predictions.label - predictions.label_probability)
-    # Correct answers are no mistakes, however unsure they are.
-    distance[predictions.label == predictions.answers] = 0
-    worst = distance.argmax(axis=1)
-    how_far = distance[np.arange(len(worst)), worst]
-    surest = np.argsort(-how_far, kind="stable")[: min(limit, int(np.count_nonzero(how_far)))]
-    probability = predictions.label_probability[surest, worst[surest]].astype(float).round(6)
-    return rows(
-        {
-            "position": surest.tolist(),
-            "labels": [np.flatnonzero(predictions.label[position]).tolist() for position in surest],
-            "label": worst[surest].tolist(),
-            "probability": probability.tolist(),
-        }
-    )

@@ -10,7 +10,7 @@ from typing_extensions import override
 from pipeline.evaluation.answers import Answers, Metric
 from pipeline.evaluation.blocks import Blocks
 from pipeline.evaluation.calibration import CalibrationError, Judged, reliability_of
-from pipeline.evaluation.estimates import MAX_MISTAKES, Array, mean_of, pair_counts, rows
+from pipeline.evaluation.estimates import Array, mean_of, pair_counts, rows
 from pipeline.evaluation.estimators import Share, class_shares
 
 TOP = 5
@@ -102,8 +102,26 @@ class Predictions(Answers):
             "classes": per_class(self, names),
             "confusions": pair_counts(self.label, self.predicted, len(names)),
             "reliability": reliability_of(self.judged()),
-            "most_wrong": confident_mistakes(self),
+            "most_wrong": self.most_wrong(),
         }
+
+    @override
+    def wrong(self) -> Array:
+        wrong = np.flatnonzero(~self.correct)
+        surest_first: Array = wrong[np.argsort(-self.probability[wrong], kind="stable")]
+        return surest_first
+
+    @override
+    def mistakes_at(self, positions: Array) -> list[dict[str, Any]]:
+        label, predicted = (ids[positions].tolist() for ids in (self.label, self.predicted))
+        probability = self.probability[positions].astype(float).round(6).tolist()
+        return rows(
+            {"position": positions.tolist(), "label": label, "predicted": predicted, "probability": probability}
+        )
+
+    @override
+    def classes_of_mistakes(self, positions: Array) -> dict[str, Array]:
+        return {"True class": self.label[positions], "Predicted class": self.predicted[positions]}
 
 
 def _of(probabilities: Array, classes: Array) -> Array:
@@ -130,12 +148,3 @@ def per_class(predictions: Predictions, names: Sequence[str]) -> list[dict[str, 
         shares = class_shares(ids, predictions.correct, predictions.units, classes)
         columns[name], columns[f"{name}_interval"] = shares
     return rows(columns)
-
-
-def confident_mistakes(predictions: Predictions, limit: int = MAX_MISTAKES) -> list[dict[str, Any]]:
-    """Return the examples that were surest of a wrong class, by their position in the shards."""
-    wrong = np.flatnonzero(~predictions.correct)
-    surest = wrong[np.argsort(-predictions.probability[wrong], kind="stable")[:limit]]
-    label, predicted = (ids[surest].tolist() for ids in (predictions.label, predictions.predicted))
-    probability = predictions.probability[surest].astype(float).round(6).tolist()
-    return rows({"position": surest.tolist(), "label": label, "predicted": predicted, "probability": probability})

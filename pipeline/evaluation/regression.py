@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from pipeline.evaluation.answers import Answers, Metric
 from pipeline.evaluation.blocks import Blocks
-from pipeline.evaluation.estimates import MAX_MISTAKES, Array, Statistic, mean_of, pair_counts, rows
+from pipeline.evaluation.estimates import Array, Statistic, mean_of, pair_counts, rows
 from pipeline.evaluation.estimators import Amount, Explained
 from pipeline.evaluation.scales import significant
 
@@ -97,8 +97,23 @@ class RegressionPredictions(Answers):
             "task": "regression",
             "values": value_histogram(self),
             "residuals": residuals(self),
-            "most_wrong": largest_errors(self),
+            "most_wrong": self.most_wrong(),
         }
+
+    @override
+    def wrong(self) -> Array:
+        size = np.abs(self.residual)
+        largest_first: Array = np.argsort(-size, kind="stable")[: np.count_nonzero(size)]
+        return largest_first
+
+    @override
+    def mistakes_at(self, positions: Array) -> list[dict[str, Any]]:
+        label, predicted = (significant(values[positions]) for values in (self.label, self.predicted))
+        return rows({"position": positions.tolist(), "label": label, "predicted": predicted})
+
+    @override
+    def classes_of_mistakes(self, positions: Array) -> dict[str, Array]:
+        return {}
 
 
 def _root_mean_square(predictions: RegressionPredictions) -> Statistic:
@@ -157,11 +172,3 @@ def edges_of(values: Array) -> Array:
 def interval_of(values: Array, edges: Array) -> Array:
     """Return the number of the interval of each value. Values outside the edges count in the first or last interval."""
     return np.searchsorted(edges[1:-1], values, "right")
-
-
-def largest_errors(predictions: RegressionPredictions, limit: int = MAX_MISTAKES) -> list[dict[str, Any]]:
-    """Return the examples with the largest errors, by their position in the shards."""
-    size = np.abs(predictions.residual)
-    largest = np.argsort(-size, kind="stable")[: min(limit, int(np.count_nonzero(size)))]
-    label, predicted = (significant(values[largest]) for values in (predictions.label, predictions.predicted))
-    return rows({"position": largest.tolist(), "label": label, "predicted": predicted})

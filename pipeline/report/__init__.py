@@ -4,59 +4,67 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import DatasetError
 from pipeline.plan.example_kind import kind_of
-from pipeline.runs.files import (
-    OTHER_SERVERS,
-    PROMOTION,
-    RESULT,
-    RUN,
-    read_or_empty,
-    read_required,
-    with_moved_dataset,
-)
+from pipeline.runs.files import OTHER_SERVERS, PROMOTION, RESULT, RUN, read_required, with_moved_dataset
 from pipeline.storage import Place, move_whole, place_of, write_json, write_whole
 
-SAMPLES = 48
-"""Maximum number of sample images on a page."""
+if TYPE_CHECKING:
+    from pipeline.dataset.manifest import Dataset
+    from pipeline.evaluation.answers import Answers
+
 REPORT = "report.html"
-REPORT_FILES = (RUN, RESULT, "evaluation.json", PROMOTION, "record/", OTHER_SERVERS)
+REPORT_FILES = (RUN, RESULT, "evaluation.json", "predictions.npz", PROMOTION, "record/", OTHER_SERVERS)
 """Files and folders of a run that its report reads. `servers/` has the records of the other training servers."""
 COMPARISON_FILES = (RUN, "evaluation.json", "predictions.npz", "record/", OTHER_SERVERS)
 """Files and folders of a run that a comparison reads."""
 
 
 def report_run(run: Place) -> Place:
-    """Write the report of a run, with sample images of its dataset, and return its place.
+    """Write the report of a run, with the wrong answers of its model beside it, and return its place.
 
     Raises:
         DatasetError: The folder holds no run, or the dataset of the run does not exist any more.
         SettingsError: The administrator does not allow the dataset.
     """
-    from pipeline.dataset.manifest import images_at, load_allowed, rows_at, sample_images
-    from pipeline.evaluation.metrics import EVALUATION
+    from pipeline.dataset.manifest import images_at, load_allowed, rows_at
+    from pipeline.report.mistakes import FILE, shown_positions
     from pipeline.report.table_columns import texts_of
+    from pipeline.runs.recorded_run import load_answers
     from pipeline.runs.run import load_run
     from pipeline.tables.schema import Schema
 
     with _local_folder(run, REPORT_FILES) as folder:
         place = place_of(load_run(folder).dataset)
-        dataset = load_allowed(place)
-        positions = [row["position"] for row in read_or_empty(folder / EVALUATION).get("most_wrong", [])]
+        dataset, answers = load_allowed(place), load_answers(folder)
+        written = []
+        positions = [] if answers is None else shown_positions(answers).tolist()
+        images, rows = [], []
+        if answers is not None:
+            written.append(_write_mistakes(folder / FILE, answers, place, dataset))
         if kind_of(dataset).has_pictures:
             images = images_at(place, dataset, dataset.judged_split, positions)
-            report = write_report(folder, sample_images(place, dataset, SAMPLES), images)
         elif dataset.table:
             schema = Schema.from_json(dataset.table)
-            rows = rows_at(place, dataset, dataset.judged_split, positions)
-            report = write_report(folder, wrong_rows=[texts_of(row, schema) for row in rows])
-        else:
-            report = write_report(folder)
-        if not isinstance(run, Path):
-            move_whole(report, run / REPORT)
+            rows = [texts_of(row, schema) for row in rows_at(place, dataset, dataset.judged_split, positions)]
+        written.append(write_report(folder, images, rows))
+        for file in written:
+            if not isinstance(run, Path):
+                move_whole(file, run / file.name)
     return run / REPORT
+
+
+def _write_mistakes(path: Path, answers: "Answers", place: Place, dataset: "Dataset") -> Path:
+    """Write all wrong answers with the keys of their examples, and return the path."""
+    from pipeline.dataset.keys import keys_at
+    from pipeline.report.mistakes import write_csv
+
+    positions = sorted(answers.wrong().tolist())
+    with write_whole(path) as file:
+        write_csv(file, answers, dataset.names, keys_at(place, dataset, dataset.judged_split, positions))
+    return path
 
 
 def compare_runs(a: Place, b: Place, to: Path) -> dict[str, Any]:
@@ -98,10 +106,7 @@ def _local_folder(run: Place, names: tuple[str, ...]) -> Iterator[Path]:
 
 
 def write_report(
-    run_folder: Path,
-    samples: Sequence[tuple[str, bytes]] = (),
-    confident_mistakes: Sequence[tuple[str, bytes]] = (),
-    wrong_rows: Sequence[Mapping[str, str]] = (),
+    run_folder: Path, images: Sequence[tuple[str, bytes]] = (), rows: Sequence[Mapping[str, str]] = ()
 ) -> Path:
     """Write `run_folder/report.html` and return its path. An older page stays until the new one is complete.
 
@@ -109,18 +114,20 @@ def write_report(
 
     Args:
         run_folder: The folder of the run.
-        samples: (label, encoded image) of images to show.
-        confident_mistakes: (key, encoded image) of the images that `most_wrong` in evaluation.json lists, in its order.
-        wrong_rows: The values of the rows of a table that `most_wrong` lists, by column.
+        images: (key, encoded image) of the wrong images that the page shows, in the order of `shown_positions`.
+        rows: For a table, the values of the wrong rows that the page shows, by column.
 
     Raises:
         OSError: The folder cannot be written.
     """
     # Not at the top: pandas and Bokeh take long to import, and the dataset card needs neither.
+    from pipeline.report.mistakes import FILE
     from pipeline.report.page import load, render
+    from pipeline.runs.recorded_run import load_answers
 
     path = run_folder / REPORT
     with write_whole(path) as file:
-        page = render(load(run_folder), samples, confident_mistakes, wrong_rows)
+        has_csv = (run_folder / FILE).is_file()
+        page = render(load(run_folder), load_answers(run_folder), images, rows, has_csv)
         file.write(page.encode("utf-8", "backslashreplace"))
     return path

@@ -15,12 +15,13 @@ from typing import Any
 from pipeline.dataset.manifest import CARD, Dataset, sample_images, to_json
 from pipeline.gate.notices import notices
 from pipeline.plan.example_kind import kind_of
-from pipeline.report import SAMPLES
-from pipeline.report.components import Table, environment, fact_tables, pictures, whole
+from pipeline.report.components import Table, environment, fact_tables, pictures
 from pipeline.report.table_columns import columns_of
 from pipeline.storage import Place, write_whole
 from pipeline.system.wording import format_size
 
+SAMPLES = 48
+"""Maximum number of sample images."""
 THUMBNAIL = 160
 """Side of a thumbnail, in pixels."""
 MAX_ROWS = 50
@@ -75,7 +76,7 @@ def card_html(
     rows of the dataset's files with these names, and may be iterated over several times.
     """
     quality = dataset["quality"]
-    shown = pictures(samples, THUMBNAIL, whole)
+    shown = pictures(samples, THUMBNAIL)
     return (
         environment()
         .get_template("card.html.j2")

@@ -3,7 +3,7 @@
 import base64
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,6 @@ from PIL import Image, ImageOps
 
 _FORMATS = ("JPEG", "PNG")
 """The images come from outside, so only the decoders of the formats in a record open them."""
-
-Shrink = Callable[[Image.Image, tuple[int, int]], Image.Image]
-"""Returns a small image from an image and (width, height) in pixels."""
 
 
 @dataclass(frozen=True)
@@ -64,30 +61,24 @@ def text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def pictures(samples: Sequence[tuple[str, bytes]], side: int, shrink: Shrink) -> list[tuple[str, str]]:
+def pictures(samples: Sequence[tuple[str, bytes]], side: int) -> list[tuple[str, str]]:
     """Return (label, data URI of a thumbnail) of every sample that can be decoded."""
-    return [(label, uri) for label, encoded in samples if (uri := thumbnail(encoded, side, shrink))]
+    return [(label, uri) for label, encoded in samples if (uri := thumbnail(encoded, side))]
 
 
-def thumbnail(encoded: bytes, side: int, shrink: Shrink) -> str | None:
-    """Return an image, upright and shrunk to `side` pixels, as the data URI of a JPEG; None if it cannot be decoded.
+def thumbnail(encoded: bytes, side: int) -> str | None:
+    """Return the whole image, upright and shrunk to `side` pixels, as the data URI of a JPEG.
 
-    `shrink` decides about images that are no squares: `ImageOps.fit` crops them, `whole` does not.
+    Returns None if it cannot be decoded. An image that is smaller keeps its size.
     """
     try:
         with Image.open(io.BytesIO(encoded), formats=_FORMATS) as image:
             # Decodes a JPEG at a fraction of its size, which saves most of the time for a large photograph.
             image.draft("RGB", (2 * side, 2 * side))
-            small = shrink(ImageOps.exif_transpose(image).convert("RGB"), (side, side))
+            small = ImageOps.exif_transpose(image).convert("RGB")
+            small.thumbnail((side, side))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return None  # A page without one image is better than no page.
     buffer = io.BytesIO()
     small.save(buffer, "JPEG", quality=80)
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
-
-
-def whole(image: Image.Image, max_size: tuple[int, int]) -> Image.Image:
-    """Return the whole image, shrunk to `max_size` (width, height) in pixels if it is larger."""
-    small = image.copy()
-    small.thumbnail(max_size)
-    return small

@@ -1,27 +1,25 @@
-"""How good the model is, made ready for the page: figures with their intervals, confusions, classes, the most wrong."""
+"""How good the model is, made ready for the page: figures with their intervals, confusions, classes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.evaluation.metrics import evaluated_class, figures_in, over_baseline
-from pipeline.evaluation.one_label import Predictions
+from pipeline.evaluation.multilabel import MultiLabelPredictions
 from pipeline.evaluation.regression import RegressionPredictions
-from pipeline.evaluation.scales import four_digits
+from pipeline.evaluation.table_classes import ClassPredictions
 from pipeline.monitor.diagnosis import percent
-from pipeline.report.components import Table, thumbnail, whole
+from pipeline.report.components import Table
 from pipeline.report.drawing import Figure
 from pipeline.report.regression_figure import regression_figure
 from pipeline.report.reliability import reliability, reliability_of_labels, reliability_of_second_class
 
-THUMBNAIL = 128
-"""Side of a thumbnail, in pixels."""
+UNFOLDED_CLASSES = 8
+"""This many rows of the table of classes are shown. The others are folded away below them."""
 MAX_CLASSES = 30
 """Maximum number of classes of a matrix that can still be read, and of rows of the table of classes."""
 MAX_PAIRS = 20
 """Limit for the table of confused pairs, which replaces a matrix that is too large."""
-MAX_COLUMNS = 8
-"""Limit for the columns of the most wrong rows of a table."""
 MAX_TINT = 55
 """Strongest tint of a cell, in percent. Text on more of it could not be read."""
 
@@ -41,20 +39,6 @@ Matrix = Sequence[tuple[str, Sequence[Cell]]]
 """The confusion matrix: each true class with its cells, one for each predicted class, in the same order."""
 
 
-@dataclass(frozen=True)
-class WrongExample:
-    """An image that the model was wrong about."""
-
-    uri: str
-    """The image as a data URI."""
-    key: str
-    label: str
-    """Its label or labels."""
-    prediction: str
-    description: str
-    """Label and prediction in one text, for readers who do not see the image."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class View:
     """What the section shows. If there are many classes, it has `pairs` instead of a `matrix`."""
@@ -64,90 +48,57 @@ class View:
     matrix: Matrix | None = None
     pairs: Table | None = None
     classes: Table | None = None
+    more_classes: Table | None = None
+    """The classes that are folded away."""
     classes_title: str = ""
     figure: Figure
     """The reliability of the probabilities, or the predictions of a regression."""
-    confident_mistakes: Sequence[WrongExample] = ()
-    """The most wrong images."""
-    mistakes: Table | None = None
-    """The most wrong rows of a table."""
-    mistakes_title: str = "Most confident mistakes"
-    mistakes_note: str = ""
 
 
-def view(
-    evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]], wrong_rows: Sequence[Mapping[str, str]] = ()
-) -> View | None:
-    """Return the section of the content of `evaluation.json`; None if it is empty.
-
-    `images` are the keys and files of the images that `most_wrong` lists. For tables, `wrong_rows` are the values of
-    the rows that it lists, by column.
-    """
+def view(evaluation: Mapping[str, Any]) -> View | None:
+    """Return the section of the content of `evaluation.json`; None if it is empty."""
     if not evaluation:
         return None
     evaluated = evaluated_class(evaluation)
-    if evaluated.noun == "row":
-        return (_of_regression if evaluated is RegressionPredictions else _of_classes)(evaluation, wrong_rows)
-    return (_of_one_label if evaluated is Predictions else _of_several)(evaluation, images)
-
-
-def _of_one_label(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View:
-    return replace(
-        _of_one_class(evaluation, reliability(evaluation)),
-        confident_mistakes=confident_mistakes(evaluation, images),
-        mistakes_note="The images with the highest confidence in a wrong class. Below each are its label, the "
-        "predicted class, and its name in the source. Some of these labels may be wrong.",
-    )
+    if evaluated is RegressionPredictions:
+        return _of_regression(evaluation)
+    if evaluated is MultiLabelPredictions:
+        return _of_several(evaluation)
+    is_binary_table = evaluated is ClassPredictions and len(evaluation["classes"]) == 2
+    return _of_one_class(evaluation, (reliability_of_second_class if is_binary_table else reliability)(evaluation))
 
 
 def _of_one_class(evaluation: Mapping[str, Any], figure: Figure) -> View:
     """Return the section of a model that predicts one of several classes, without its mistakes."""
     few = len(evaluation["classes"]) <= MAX_CLASSES
+    classes, more = folded(class_table(evaluation["classes"], "class", ("precision", "recall"), order="recall"))
     return View(
         sentence=sentence(evaluation),
         figures=figure_table(evaluation),
         matrix=matrix(evaluation) if few else None,
         pairs=None if few else confused_pairs(evaluation),
-        classes=class_table(evaluation["classes"], "class", ("precision", "recall"), order="recall"),
+        classes=classes,
+        more_classes=more,
         classes_title="Precision and recall by class, lowest recall first",
         figure=figure,
     )
 
 
-def _of_several(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View:
+def _of_several(evaluation: Mapping[str, Any]) -> View:
     shares = ("average_precision", "precision", "recall")
+    classes, more = folded(class_table(evaluation["classes"], "label", shares, order="average_precision"))
     return View(
         sentence=sentence(evaluation),
         figures=figure_table(evaluation),
-        classes=class_table(evaluation["classes"], "label", shares, order="average_precision"),
+        classes=classes,
+        more_classes=more,
         classes_title="Average precision of each label, lowest first. Precision and recall count predictions above 50%",
         figure=reliability_of_labels(evaluation),
-        confident_mistakes=confident_mistakes(evaluation, images),
-        mistakes_note="The images with the most confident wrong predictions. Below each are its labels, the label "
-        "that was most wrong, and its name in the source. Some of these labels may be wrong.",
     )
 
 
-def _of_classes(evaluation: Mapping[str, Any], wrong_rows: Sequence[Mapping[str, str]]) -> View:
-    is_binary = len(evaluation["classes"]) == 2
-    return replace(
-        _of_one_class(evaluation, (reliability_of_second_class if is_binary else reliability)(evaluation)),
-        mistakes=wrong_classes(evaluation, wrong_rows),
-        mistakes_note="The rows with the highest confidence in a wrong class. Rows are counted through the "
-        f"{evaluation['split']} shards, from 0. Some of these labels may be wrong.",
-    )
-
-
-def _of_regression(evaluation: Mapping[str, Any], wrong_rows: Sequence[Mapping[str, str]]) -> View:
-    return View(
-        sentence=sentence(evaluation),
-        figures=figure_table(evaluation),
-        figure=regression_figure(evaluation),
-        mistakes=largest_errors(evaluation, wrong_rows),
-        mistakes_title="Largest errors",
-        mistakes_note="The rows with the largest difference between predicted and true value. Rows are counted through "
-        f"the {evaluation['split']} shards, from 0. Some of these labels may be wrong.",
-    )
+def _of_regression(evaluation: Mapping[str, Any]) -> View:
+    return View(sentence=sentence(evaluation), figures=figure_table(evaluation), figure=regression_figure(evaluation))
 
 
 def sentence(evaluation: Mapping[str, Any]) -> str:
@@ -214,6 +165,14 @@ def class_table(classes: Sequence[Mapping[str, Any]], noun: str, shares: Sequenc
     return Table((noun, "examples", *titles.values()), rows, left_out)
 
 
+def folded(classes: Table) -> tuple[Table, Table | None]:
+    """Return the first rows of the table of classes and, if there are more, the others."""
+    if len(classes.rows) <= UNFOLDED_CLASSES:
+        return classes, None
+    first, others = classes.rows[:UNFOLDED_CLASSES], classes.rows[UNFOLDED_CLASSES:]
+    return replace(classes, rows=first, note=""), replace(classes, rows=others)
+
+
 def _share(value: float | None, ends: Sequence[float] | None) -> str:
     if value is None or ends is None:
         return "never predicted"
@@ -224,62 +183,3 @@ def _share(value: float | None, ends: Sequence[float] | None) -> str:
 def _left_out(rows: Sequence[Any], shown: Sequence[Any], what: str) -> str:
     hidden = len(rows) - len(shown)
     return f"{hidden:,} more {what} are in evaluation.json." if hidden else ""
-
-
-def wrong_classes(evaluation: Mapping[str, Any], wrong_rows: Sequence[Mapping[str, str]]) -> Table | None:
-    """Return the rows whose wrong class the model was surest of; None if there is none."""
-    names = [row["name"] for row in evaluation["classes"]]
-    cells = [
-        (names[row["label"]], names[row["predicted"]], percent(row["probability"])) for row in evaluation["most_wrong"]
-    ]
-    return _row_table(evaluation, wrong_rows, ("true class", "predicted class", "probability"), cells)
-
-
-def largest_errors(evaluation: Mapping[str, Any], wrong_rows: Sequence[Mapping[str, str]]) -> Table | None:
-    """Return the rows with the largest errors; None if there is none."""
-    pairs = [(row["label"], row["predicted"]) for row in evaluation["most_wrong"]]
-    cells = [(four_digits(label), four_digits(value), four_digits(value - label, "+")) for label, value in pairs]
-    return _row_table(evaluation, wrong_rows, ("true value", "predicted value", "predicted minus true"), cells)
-
-
-def _row_table(
-    evaluation: Mapping[str, Any],
-    wrong_rows: Sequence[Mapping[str, str]],
-    head: tuple[str, ...],
-    cells: Sequence[tuple[str, ...]],
-) -> Table | None:
-    """Return the table of the most wrong rows, with their first columns if the rows are known."""
-    # A report that is drawn without the dataset has no values.
-    values = [list(row.values()) for row in wrong_rows] or [[] for _ in cells]
-    columns = [*wrong_rows[0]] if wrong_rows else []
-    positions = [f"{row['position']:,}" for row in evaluation["most_wrong"]]
-    rows = [
-        (position, *judged, *of_row[:MAX_COLUMNS])
-        for position, judged, of_row in zip(positions, cells, values, strict=True)
-    ]
-    note = f"The first {MAX_COLUMNS} of {len(columns)} columns are shown." if len(columns) > MAX_COLUMNS else ""
-    return Table(("row", *head, *columns[:MAX_COLUMNS]), rows, note) if rows else None
-
-
-def confident_mistakes(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> list[WrongExample]:
-    """Return the examples whose wrong answer the model was surest of, without images that cannot be decoded."""
-    names = [row["name"] for row in evaluation["classes"]]
-    return [
-        WrongExample(uri, key, *(_words_of_labels if "labels" in row else _words_of_class)(row, names))
-        # A report that is drawn without the dataset has no images.
-        for row, (key, encoded) in zip(evaluation["most_wrong"], images, strict=False)
-        if (uri := thumbnail(encoded, THUMBNAIL, whole))
-    ]
-
-
-def _words_of_class(row: Mapping[str, Any], names: Sequence[str]) -> tuple[str, str, str]:
-    """Return label, prediction and description of a wrong example."""
-    label, predicted = names[row["label"]], names[row["predicted"]]
-    return label, f"{percent(row['probability'])} {predicted}", f"{label}, predicted as {predicted}"
-
-
-def _words_of_labels(row: Mapping[str, Any], names: Sequence[str]) -> tuple[str, str, str]:
-    """Return labels, prediction and description of a wrong example that has several labels."""
-    labels = ", ".join(names[label] for label in row["labels"])
-    prediction = f"{percent(row['probability'])} {names[row['label']]}"
-    return labels, prediction, f"{labels}; the model predicted {prediction}"

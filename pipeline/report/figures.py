@@ -10,7 +10,7 @@ from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter, Rang
 
 from pipeline.evaluation.answers import Metric
 from pipeline.evaluation.best_epoch import best_epoch, epoch_metric
-from pipeline.monitor.diagnosis import Table, is_steady, percent, seconds_by_epoch, seconds_by_part, three_digits
+from pipeline.monitor.diagnosis import Table, is_steady, percent, three_digits
 from pipeline.report.drawing import (
     BLUE,
     GRAY,
@@ -148,17 +148,6 @@ def _epoch_times(epochs: pandas.DataFrame) -> tuple[str, list[Any]]:
     return sentence, [histogram(values, title, "s", "epochs", color) for title, values, color in drawn]
 
 
-def time_spent(batches: Table, epochs: pandas.DataFrame) -> Figure:
-    """Draw how a second of the training was spent, and each epoch."""
-    name, title = "spent", "Where the time went"
-    whole = seconds_by_part(batches, epochs) if "epoch" in batches else {}
-    if not sum(whole.values()):
-        return Figure(name, title, "No step was recorded, so there is nothing to show.")
-    by_epoch = seconds_by_epoch(batches, epochs)
-    items = (shares_of_a_second({"": whole}), epoch_bars(by_epoch.tail(MAX_EPOCHS)))
-    return Figure(name, title, spent_sentence(whole, len(by_epoch)), items, is_stacked=True)
-
-
 def shares_of_a_second(whole: Mapping[str, Mapping[str, float]]) -> Any:
     """Draw a bar for each name: the milliseconds that each part takes of a second.
 
@@ -170,7 +159,7 @@ def shares_of_a_second(whole: Mapping[str, Mapping[str, float]]) -> Any:
     plot = new_plot("Of a second", "ms", height=120 + 34 * len(names), along="width")
     plot.x_range, plot.y_range = Range1d(0, 1000), Range1d(0, len(names))
     middles = [number + 0.5 for number in range(len(names))]
-    bars = plot.hbar_stack(present, y="y", height=0.7, source={"y": middles, **shares}, **_looks(present))
+    bars = plot.hbar_stack(present, y="y", height=0.7, source={"y": middles, **shares}, **looks_of_parts(present))
     plot.yaxis.ticker = middles
     plot.yaxis.major_label_overrides = {middle: name or " " for middle, name in zip(middles, names, strict=True)}
     plot.ygrid.visible = False
@@ -185,7 +174,7 @@ def epoch_bars(seconds: pandas.DataFrame) -> Any:
     plot = new_plot("Of each epoch", "epoch", height=260, along="width")
     columns = {"epoch": seconds.index.to_numpy(), **{part: seconds[part].to_numpy() for part in present}}
     source = ColumnDataSource(columns, name="spent")
-    bars = plot.vbar_stack(present, x="epoch", width=0.8, source=source, **_looks(present))
+    bars = plot.vbar_stack(present, x="epoch", width=0.8, source=source, **looks_of_parts(present))
     plot.xaxis.ticker.min_interval = 1
     plot.y_range.start = 0
     plot.yaxis.axis_label = "s"
@@ -193,7 +182,8 @@ def epoch_bars(seconds: pandas.DataFrame) -> Any:
     return plot
 
 
-def _looks(present: Sequence[str]) -> dict[str, Any]:
+def looks_of_parts(present: Sequence[str]) -> dict[str, Any]:
+    """Return colors and hatches of the bars of some parts of the time, which are stacked."""
     colors, hatches = zip(*(_SPENT[part] for part in present), strict=True)
     look = {"color": colors, "hatch_pattern": hatches, "name": list(present)}
     return {**look, "hatch_color": "white", "hatch_alpha": 0.45, "hatch_scale": 8, "line_color": None}
@@ -204,8 +194,11 @@ def _add_tooltips(plot: Any, present: Sequence[str], bars: Sequence[Any], unit: 
         plot.add_tools(HoverTool(renderers=[bar], tooltips=[(part, f"@{{{part}}}{unit}")]))
 
 
-def spent_sentence(whole: Mapping[str, float], epochs: int) -> str:
-    """Say how a second of the training was spent, from the seconds of each part of the training."""
+def spent_sentence(whole: Mapping[str, float], epochs: int = 0) -> str:
+    """Say how a second of the training was spent, from the seconds of each part of the training.
+
+    `epochs` is the number of epochs for a page that draws a bar for each of them.
+    """
     together = sum(whole.values())
     shares = [(part, 1000 * whole[part] / together) for part in _SPENT if whole.get(part)]
     parts = ", ".join(f"{share:.0f} ms {part}" if share >= 1 else f"under 1 ms {part}" for part, share in shares)

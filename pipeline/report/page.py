@@ -1,26 +1,38 @@
-"""The page of a run: tables, pictures and figures for page.html.j2, which escapes everything."""
+"""The page of a run: sentences, tables and figures for page.html.j2, which escapes everything."""
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bokeh.resources import INLINE
-from PIL import ImageOps
 
 from pipeline.config.automatic import training_settings
-from pipeline.config.example_kinds import IMAGES
-from pipeline.config.settings import settings_for
 from pipeline.errors import SettingsError
+from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.best_epoch import best_epoch
+from pipeline.evaluation.metrics import headline_in
 from pipeline.monitor.diagnosis import Spread, Summary, percent, spread, summarize, three_digits
-from pipeline.monitor.verdict import diagnose_server
-from pipeline.report import card, figures, utilization
+from pipeline.monitor.verdict import Verdict, diagnose_server
+from pipeline.report import card, figures, mistakes, utilization
 from pipeline.report import evaluation_section as evaluation
-from pipeline.report.components import Table, environment, fact_tables, pictures
+from pipeline.report.about_run import links_of, settings_of
+from pipeline.report.components import Table, environment, fact_tables
 from pipeline.report.drawing import Figure, embedded
+from pipeline.report.timeline import timeline as timeline_of
 from pipeline.runs.recorded_run import RecordedRun, load_recorded_run
-from pipeline.tuning.advice import with_advice
+from pipeline.tuning.advice import advice
+
+
+@dataclass(frozen=True)
+class Headline:
+    """One of the two sentences at the top of the page."""
+
+    topic: str
+    number: str
+    """The most important number; empty if it is not known."""
+    text: str
 
 
 def load(folder: Path) -> RecordedRun:
@@ -30,35 +42,49 @@ def load(folder: Path) -> RecordedRun:
 
 def render(
     run: RecordedRun,
-    samples: Sequence[tuple[str, bytes]],
-    confident_mistakes: Sequence[tuple[str, bytes]],
-    wrong_rows: Sequence[Mapping[str, str]] = (),
+    answers: Answers | None = None,
+    images: Sequence[tuple[str, bytes]] = (),
+    rows: Sequence[Mapping[str, str]] = (),
+    has_csv: bool = False,
 ) -> str:
-    """Return the page as HTML that loads nothing from anywhere."""
-    summary = summarize(run.judged)
-    evaluated = evaluation.view(run.evaluation, confident_mistakes, wrong_rows)
-    drawn = [
-        figures.learning(run.epochs),
-        figures.time_spent(run.steps[0], run.epochs),
-        utilization.utilization(run.servers[0], run.epochs),
-        *([utilization.servers(run.servers, run.epochs)] if len(run.servers) > 1 else []),
-        figures.times(run.judged, run.epochs),
-    ]
+    """Return the page as HTML that loads nothing from anywhere.
+
+    Args:
+        run: The run.
+        answers: The answers of the model to the examples that judge it.
+        images: Key and file of each image of `shown_positions` of the answers.
+        rows: For a table, the values of each row of `shown_positions`, by column.
+        has_csv: Whether `mistakes.csv` is beside the page.
+    """
+    summary, diagnosis = summarize(run.judged), diagnose(run)
+    evaluated = evaluation.view(run.evaluation)
+    timeline, machine = timeline_of(run.steps[0], run.epochs, run.servers[0])
+    drawn = {
+        "learning": figures.learning(run.epochs),
+        "timeline": timeline,
+        "machine": machine,
+        "servers": utilization.servers(run.servers, run.epochs) if len(run.servers) > 1 else None,
+        "times": figures.times(run.judged, run.epochs),
+    }
     return page_of(
         "page.html.j2",
-        [evaluated.figure, *drawn] if evaluated else drawn,
+        [each for each in (evaluated and evaluated.figure, *drawn.values()) if each],
         title=str(run.dataset.get("name") or "Training run"),
         run_id=str(run.files.run.get("run_id", "")),
-        verdict=verdict(run),
+        links=links_of(run.files),
+        headlines=[quality(run), speed(run, summary, diagnosis)],
+        verdict=diagnosis.sentence,
         tiles=tiles(run, summary),
         evaluation=evaluated,
         is_simulated=run.files.is_simulated,
         promotion=run.files.decision,
-        figures=drawn,
+        **drawn,
         timing=timing(run, summary),
+        mistakes=mistakes.view(run.evaluation, answers, images, rows) if answers is not None and evaluated else None,
+        csv=mistakes.FILE if has_csv else "",
         dataset=card.essentials(run.dataset, run.rejected) if run.dataset else None,
         dataset_sentence=dataset_sentence(run.dataset) if run.dataset else "",
-        pictures=pictures(samples, evaluation.THUMBNAIL, ImageOps.fit),
+        settings=settings_of(run.files.settings, training_examples(run.dataset)),
         facts=facts(run),
     )
 
@@ -76,16 +102,42 @@ def page_of(template: str, drawn: Sequence[Figure], **content: Any) -> str:
     )
 
 
-def verdict(run: RecordedRun) -> str:
-    """Return the verdict, with advice if the settings are valid here."""
-    samples = run.servers[run.slowest].rows
-    diagnosis = diagnose_server(run.slowest, run.steps, samples, run.epochs)
+def diagnose(run: RecordedRun) -> Verdict:
+    """Return the verdict on the training server that waits most."""
+    return diagnose_server(run.slowest, run.steps, run.servers[run.slowest].rows, run.epochs)
+
+
+def quality(run: RecordedRun) -> Headline:
+    """Say how good the model is, how sure that is, and how good a model without any input is."""
+    figure, best = headline_in(run.evaluation), best_epoch(run.epochs)
+    if figure:
+        examples = f"{run.evaluation['examples']:,} {run.evaluation['split']} examples"
+        return Headline(
+            "Quality",
+            f"{figure.metric.title} {figure.value_text}",
+            f"({run.evaluation['intervals']['percent']}% interval {figure.interval_text}) on {examples}. The baseline "
+            f"is {figure.baseline_text}.",
+        )
+    if best:
+        return Headline("Quality", f"{best.title} {best.text}", f"in epoch {best.epoch}. The model was not evaluated.")
+    return Headline("Quality", "", "No epoch was completed, and the model was not evaluated.")
+
+
+def speed(run: RecordedRun, summary: Summary, diagnosis: Verdict) -> Headline:
+    """Say how fast the training is, what limits it, and what to change if the settings are valid here."""
+    first_fact = f"{diagnosis.sentence.partition('; ')[0].rstrip('.')}."
     try:
-        settings = training_settings(run.files.settings)
-        return with_advice(diagnosis, settings, run.dataset.get("settings") or {})
+        change = advice(diagnosis, training_settings(run.files.settings), run.dataset.get("settings") or {})
     # This machine may lack a kind of source that the run used. Its verdict still holds.
     except SettingsError:
-        return diagnosis.sentence
+        change = ""
+    rate = f"{three_digits(summary.examples_per_s)} examples per second." if summary.examples_per_s else ""
+    return Headline("Speed", rate, f"{first_fact} {change}".rstrip())
+
+
+def training_examples(dataset: Mapping[str, Any]) -> int:
+    """Return the number of training examples in the content of `dataset.json`; 0 if it is not known."""
+    return int((dataset.get("splits") or {}).get("train", {}).get("examples", 0))
 
 
 def tiles(run: RecordedRun, summary: Summary) -> list[tuple[str, str]]:
@@ -127,7 +179,7 @@ def timing(run: RecordedRun, summary: Summary) -> Table:
         notes.append(
             f"the wait for the first batch of a later epoch was {three_digits(summary.first_batch_wait_ms)} ms"
         )
-    return Table(("", "mean", "median", "std", "p95"), rows, "; ".join(notes) + ".")
+    return Table(("time", "mean", "median", "std", "p95"), rows, "; ".join(notes) + ".")
 
 
 def dataset_sentence(dataset: Mapping[str, Any]) -> str:
@@ -140,7 +192,7 @@ def dataset_sentence(dataset: Mapping[str, Any]) -> str:
 
 
 def facts(run: RecordedRun) -> list[tuple[str, Table]]:
-    """Return (title, table of names and values) of what ran, and where."""
+    """Return (title, table of names and values) of what ran, and where, without the settings."""
     what_ran = {
         "run": run.files.run.get("run_id"),
         "dataset": run.files.run.get("dataset"),
@@ -148,13 +200,9 @@ def facts(run: RecordedRun) -> list[tuple[str, Table]]:
         "model": run.files.result.get("model"),
         "Comet": run.files.result.get("comet"),
     }
-    settings = run.files.settings
-    # The page leaves out settings that have no effect on this kind of examples.
-    used = settings_for(settings.get("example_kind", IMAGES), settings) if settings else ()
     groups = {
         "What ran": {name: value for name, value in what_ran.items() if value},
         "Result": run.files.result.get("metrics"),
-        "Settings": {name: settings[name] for name in used},
         "Host": run.files.host,
         "Software": run.files.run.get("software"),
     }

@@ -25,16 +25,7 @@ def write(record: Path) -> Path:
 def render(samples: Samples, title: str) -> str:
     """Return the page as HTML that loads nothing from anywhere."""
     figure = utilization(samples, pandas.DataFrame({"time": []}))
-    return page_of(
-        "samples.html.j2",
-        [figure],
-        title=title,
-        run_id="",
-        verdict=figure.sentence,
-        tiles=[],
-        figure=figure,
-        metrics=metrics(samples),
-    )
+    return page_of("samples.html.j2", [figure], title=title, figure=figure, metrics=metrics(samples))
 
 
 def metrics(samples: Samples) -> Table:

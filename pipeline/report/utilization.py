@@ -134,6 +134,16 @@ PANELS = (
         per_unit=1e6,
     ),
 )
+LOAD = Panel(
+    "Busy (%)",
+    (
+        Curve("GPU", "gpu/util_pct", VERMILION),
+        Curve("all cores", "sys/cpu_pct", BLUE, "6 3"),
+        Curve("busiest core", "sys/cpu_max_core_pct", PURPLE, "2 2"),
+    ),
+    top=WHOLE,
+)
+"""How busy a machine was, in one panel."""
 DRAWN = frozenset(curve.column for panel in PANELS for curve in panel.curves)
 """Columns of the panels."""
 
@@ -152,7 +162,7 @@ class Line:
         return replace(self, seconds=self.seconds + seconds, peak_seconds=self.peak_seconds + seconds)
 
 
-class _Time:
+class TimeAxis:
     """The time axis that panels share, from `start` (Unix s)."""
 
     def __init__(self, start: float, seconds: float, epochs: pandas.DataFrame) -> None:
@@ -160,9 +170,13 @@ class _Time:
         self.unit, self.per_unit = time_unit(seconds)
         self.span = seconds
         self._range = Range1d(0, seconds / self.per_unit)
-        ends = ((epochs["time"] - start) / self.per_unit).tolist()
+        ends = self.units(epochs["time"].to_numpy(dtype=float)).tolist()
         self.shown_ends = ends if len(ends) <= MAX_BOUNDARIES else []
         self._pointer = CrosshairTool(dimensions="height", overlay=Span(dimension="height", line_color=GRAY))
+
+    def units(self, seconds: series.Array) -> series.Array:
+        """Return places on the axis from Unix seconds."""
+        return (seconds - self.start) / self.per_unit
 
     def panel(self, title: str, top: float | None, height: int) -> Any:
         """Return an empty panel with the ends of the epochs. A pointer over it shows in all panels."""
@@ -192,7 +206,7 @@ class _Time:
         """Show the time axis of the last panel only, because all panels share it."""
         for panel in panels[:-1]:
             panel.xaxis.major_label_text_font_size = "0px"
-        panels[-1].xaxis.axis_label = f"time from the first sample ({self.unit})"
+        panels[-1].xaxis.axis_label = f"time since the start ({self.unit})"
         return tuple(panels)
 
 
@@ -207,18 +221,24 @@ def can_draw(samples: Samples) -> bool:
     return samples.count > 1 and "sys/cpu_pct" in samples.rows
 
 
-def utilization(samples: Samples, epochs: pandas.DataFrame) -> Figure:
-    """Draw all samples of this machine that have something to show."""
+def utilization(samples: Samples, epochs: pandas.DataFrame, time: TimeAxis | None = None) -> Figure:
+    """Draw all samples of this machine that have something to show, on an axis of their own if none is given."""
     name, title = "utilization", "Utilization over time"
     if not can_draw(samples):
         return Figure(name, title, "No samples were recorded, so there is nothing to show.")
     start, end = samples.extremes["time"].iloc[[0, -1]]
-    time = _Time(start, end - start, epochs)
+    time = time or TimeAxis(start, end - start, epochs)
     together = replace(samples, rows=with_gpus_together(samples.rows))
     panels = [_panel(panel, curves, together, time) for panel in PANELS if (curves := telling(panel, samples.extremes))]
     notes = tuple(filter(None, (throttle_sentence(together.rows), sampler_sentence(samples.rows))))
     sentence = _sentence(together, shows_ends=bool(time.shown_ends))
     return Figure(name, title, sentence, time.finish(panels), is_stacked=True, notes=notes)
+
+
+def load_panel(samples: Samples, time: TimeAxis) -> Any:
+    """Draw how busy GPUs and cores were."""
+    curves = telling(LOAD, samples.extremes)
+    return _panel(LOAD, curves, replace(samples, rows=with_gpus_together(samples.rows)), time)
 
 
 def telling(panel: Panel, samples: pandas.DataFrame) -> list[Curve]:
@@ -227,7 +247,7 @@ def telling(panel: Panel, samples: pandas.DataFrame) -> list[Curve]:
     return recorded if any(samples[curve.column].max() >= panel.min_peak for curve in recorded) else []
 
 
-def _panel(panel: Panel, curves: Sequence[Curve], samples: Samples, time: _Time) -> Any:
+def _panel(panel: Panel, curves: Sequence[Curve], samples: Samples, time: TimeAxis) -> Any:
     several = len(gpus(samples.rows, "util_pct").columns)
     of = f", {several} together" if panel.title.startswith("GPU") and several > 1 else ""
     plot = time.panel(panel.title + of, panel.top, height=200 if len(curves) > 1 else 170)
@@ -341,7 +361,7 @@ def busy_line(samples: Samples) -> Line:
 def busy_panel(title: str, lines: Mapping[str, Line], epochs: pandas.DataFrame) -> Any:
     """Draw one panel with a line for each name, in percent."""
     start = min(line.peak_seconds[0] for line in lines.values())
-    time = _Time(start, max(line.peak_seconds[-1] for line in lines.values()) - start, epochs)
+    time = TimeAxis(start, max(line.peak_seconds[-1] for line in lines.values()) - start, epochs)
     plot = time.panel(title, WHOLE, height=260)
     drawn = [
         time.draw(plot, Curve(label, "", *look_of_line(number)), line)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from pipeline.dataset import keys
-from pipeline.dataset.keys import find_images
+from pipeline.dataset.keys import find_images, keys_at
 from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError
 from pipeline.records import tfrecord
@@ -123,3 +123,14 @@ def test_a_damaged_record_is_not_returned(folder: Path, tmp_path: Path):
     (copy / shard).write_bytes(damaged)
     with pytest.raises(DatasetError, match="is damaged"):
         find_images(copy, load(copy), ["a/11.jpg"])
+
+
+@pytest.mark.parametrize("case", ["keep", "few shards", "gzip"])
+def test_keys_are_read_by_ascending_positions(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(keys, "RECORDS", 2)  # a patch, because the shards of a test have few records
+    folder, _ = publish_case(case, tmp_path)
+    dataset = load(folder)
+    every = [key for key, (split, *_) in records(folder).items() if split == "train"]
+    assert list(keys_at(folder, dataset, "train", range(len(every)))) == every
+    assert list(keys_at(folder, dataset, "train", range(1, len(every), 3))) == every[1::3]
+    assert list(keys_at(folder, dataset, "train", [])) == []

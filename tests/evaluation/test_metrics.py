@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from pipeline.evaluation.calibration import BINS, Judged, reliability_of
-from pipeline.evaluation.estimates import Estimate, pair_counts
+from pipeline.evaluation.estimates import MAX_MISTAKES, Estimate, pair_counts
 from pipeline.evaluation.estimators import wilson
 from pipeline.evaluation.metrics import (
     estimates,
@@ -19,7 +19,7 @@ from pipeline.evaluation.metrics import (
     load_predictions,
     save,
 )
-from pipeline.evaluation.one_label import Predictions, confident_mistakes, per_class
+from pipeline.evaluation.one_label import Predictions, per_class
 
 # label, predicted, probability, probability of the label, in the top five
 ROWS = [
@@ -148,12 +148,13 @@ def test_confusions_are_counts_of_pairs():
 
 
 def test_confident_mistakes_are_sorted_by_probability():
-    assert confident_mistakes(predictions(ROWS), 5) == [
+    assert predictions(ROWS).wrong().tolist() == [3, 1]
+    assert predictions(ROWS).most_wrong() == [
         {"position": 3, "label": 1, "predicted": 0, "probability": 0.95},
         {"position": 1, "label": 0, "predicted": 1, "probability": 0.7},
     ]
-    assert [row["position"] for row in confident_mistakes(predictions(ROWS), 1)] == [3]
-    assert confident_mistakes(predictions(ROWS[:1])) == []
+    assert predictions(ROWS[:1]).most_wrong() == []
+    assert len(predictions(20 * ROWS).most_wrong()) == MAX_MISTAKES < len(predictions(20 * ROWS).wrong())
 
 
 def test_save_writes_predictions_and_evaluation(tmp_path: Path):

@@ -9,12 +9,7 @@ from pipeline import storage
 from pipeline.evaluation.blocks import ANSWERS_LEFT_OUT, MAX_BLOCKS, MIN_BLOCKS
 from pipeline.evaluation.estimates import Estimate
 from pipeline.evaluation.metrics import estimates, evaluation_of, figures_in, joined, load_predictions, save
-from pipeline.evaluation.multilabel import (
-    MultiLabelPredictions,
-    confident_mistakes,
-    per_class,
-    ranking,
-)
+from pipeline.evaluation.multilabel import MultiLabelPredictions, per_class, ranking
 from pipeline.runs.promotion_rule import Rules, compare
 
 
@@ -147,11 +142,12 @@ def test_per_class_is_ordered_by_id():
 
 
 def test_confident_mistakes_are_sorted_by_their_most_confident_wrong_label():
-    assert confident_mistakes(SMALL) == [
+    assert SMALL.wrong().tolist() == [2, 1]
+    assert SMALL.most_wrong() == [
         {"position": 2, "labels": [1], "label": 2, "probability": 0.9},
         {"position": 1, "labels": [0, 1], "label": 0, "probability": 0.3},
     ]
-    assert [row["position"] for row in confident_mistakes(SMALL, 1)] == [2]
+    assert [row["label"] for row in SMALL.mistakes_at(np.array([1]))] == [0]
 
 
 def test_labels_unknown_to_the_dataset_are_ignored():

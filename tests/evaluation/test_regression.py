@@ -17,7 +17,7 @@ from pipeline.evaluation.metrics import (
     load_predictions,
     save,
 )
-from pipeline.evaluation.regression import CELLS, RegressionPredictions, largest_errors, residuals, value_histogram
+from pipeline.evaluation.regression import CELLS, RegressionPredictions, residuals, value_histogram
 
 
 def drawn(
@@ -104,12 +104,12 @@ def test_predictions_have_double_precision():
 
 def test_the_largest_errors_come_first():
     outputs = RegressionPredictions.of_batch(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.5, 2.0, 0.0, 14.0]))
-    assert largest_errors(outputs) == [
+    assert outputs.most_wrong() == [
         {"position": 3, "label": 4.0, "predicted": 14.0},
         {"position": 2, "label": 3.0, "predicted": 0.0},
         {"position": 0, "label": 1.0, "predicted": 1.5},
     ]
-    assert [row["position"] for row in largest_errors(outputs, 1)] == [3]
+    assert outputs.wrong().tolist() == [3, 2, 0]
 
 
 def test_the_histogram_counts_each_row_once_at_its_place():

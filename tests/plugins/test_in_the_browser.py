@@ -162,7 +162,7 @@ def rich(ui: Ui, tmp_path_factory: pytest.TempPathFactory) -> str:
             "model": "resnet50",
         },
     )
-    write_report(folder, [("circle", jpeg("red"))], [("a.jpg", jpeg("blue"))])
+    write_report(folder, [("a.jpg", jpeg("blue"))])
     return ui.run_with("on_gpus__2026-01-01T00:00:00+00:00", folder)
 
 

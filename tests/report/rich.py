@@ -40,7 +40,7 @@ def rich_run(folder: Path, seed: int = 1, compute_ms: float = 60.0, epochs: int 
         values = {"loss": 1 / epoch, "accuracy": 0.1 * epoch, "val_loss": 1.2 / epoch, "val_accuracy": 0.09 * epoch}
         times = {"epoch/time_s": now - began, "epoch/validation_s": 0.5 + 0.1 * random.random()}
         times["epoch/callbacks_s"] = 0.25
-        now += 0.5
+        now += times["epoch/validation_s"] + times["epoch/callbacks_s"]
         sinks[0].write(Row("epochs", now, epoch, values | times))
     for sink in sinks:
         sink.close()

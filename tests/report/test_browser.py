@@ -1,21 +1,30 @@
 """The pages in a real browser: all plots are drawn, without errors or requests, on screens of any size and in print."""
 
+import io
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from pipeline.evaluation.estimates import MAX_MISTAKES
 from pipeline.report import compare_runs, samples_page, write_report
+from pipeline.report.mistakes import MAX_SHOWN, THUMBNAIL
 from tests.axe import SIZES, serious
-from tests.browser import CUT_LEGENDS, Seen, browser
+from tests.browser import CUT_LEGENDS, Seen, blank, browser, patient
 from tests.contrast import MIN_CONTRAST, contrast, least_contrast
+from tests.report.evaluated import evaluated
 from tests.report.rich import rich_run
-from tests.report.test_report import jpeg
+from tests.report.test_report import describe
 from tests.waiting import until
 
 __all__ = ["browser"]
-WIDE, NARROW, PAPER = 1100, 390, 703  # CSS pixels: a monitor, a phone, A4 paper with margins of 12 mm
-DRAWN = {"report": 20, "compare": 6, "samples": 9}
+WIDE, NARROW, PAPER = 1280, 390, 703  # CSS pixels: a monitor, a phone, A4 paper with margins of 12 mm
+MAX_HEIGHTS = {WIDE: 5000, NARROW: 9000}
+"""Limits for the height of the report of a rich run, in CSS pixels, by the width."""
+MAX_BYTES = 10e6
+DRAWN = {"report": 21, "compare": 6, "samples": 9}
 """Number of plots of each page."""
 
 
@@ -25,18 +34,22 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     a, b = rich_run(folder / "a"), rich_run(folder / "b", seed=2, compute_ms=80.0)
     compare_runs(a, b, folder / "compare.html")
     return {
-        "report": write_report(a, [("circle", jpeg("red"))], [("a.jpg", jpeg("blue"))]),
+        "report": write_report(
+            a, [(f"shapes/a/long/path/of/one/image-{number:05d}.jpg", noise()) for number in range(40)]
+        ),
         "compare": folder / "compare.html",
         "samples": samples_page.write(a / "record"),
     }
 
 
 class Document(Seen):
-    """A page of this project on the disk."""
+    """A page of this project on the disk, with all its parts unfolded unless `unfolded` is false."""
 
-    def __init__(self, context: Any, path: Path) -> None:
-        super().__init__(context.new_page())
+    def __init__(self, context: Any, path: Path, unfolded: bool = True) -> None:
+        super().__init__(patient(context).new_page())
         self.page.goto(path.as_uri())
+        if unfolded:
+            self.page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
         self.until("Bokeh.documents.length && Bokeh.documents[0].is_idle")
 
     def plots(self) -> int:
@@ -84,6 +97,52 @@ def test_the_text_of_plots_has_contrast_in_light_mode_in_dark_mode_and_in_print(
         for scheme, media in (("light", "screen"), ("dark", "screen"), ("dark", "print"), ("light", "screen")):
             seen.page.emulate_media(color_scheme=scheme, media=media)
             until(lambda: least_contrast(seen.page) >= MIN_CONTRAST)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("width", MAX_HEIGHTS)
+def test_the_report_is_short_enough_to_read(browser: Any, pages: dict[str, Path], width: int) -> None:
+    with browser.new_context(viewport={"width": width, "height": 900}) as context:
+        seen = Document(context, pages["report"], unfolded=False)
+        assert seen.page.evaluate("document.documentElement.scrollHeight") <= MAX_HEIGHTS[width]
+        assert not seen.is_too_wide()
+        assert blank(seen.page.locator("[id^=timeline-], [id^=learning-]")) == []
+
+
+@pytest.mark.long
+def test_a_class_is_chosen_without_scripts(browser: Any, pages: dict[str, Path]) -> None:
+    with browser.new_context(viewport={"width": WIDE, "height": 900}, java_script_enabled=False) as context:
+        page = patient(context).new_page()
+        page.goto(pages["report"].as_uri())
+        shown, box = page.locator(".mistake:visible"), page.get_by_label("Show")
+        assert shown.count() == MAX_MISTAKES
+        box.select_option("circle (20)")
+        assert shown.count() == 20
+        assert {each.get_attribute("alt") for each in shown.locator("img").all()} == {"circle, predicted as square"}
+        box.select_option("all 40")
+        assert shown.count() == 40
+        assert "shapes/a/long/path/of/one/image-00039.jpg" in shown.last.inner_text()
+        for link in page.locator("nav a").all():
+            assert page.locator(str(link.get_attribute("href"))).count() == 1
+        assert page.get_by_text("This browser runs no scripts").is_visible()
+
+
+@pytest.mark.long
+def test_a_page_with_the_most_pictures_is_small(tmp_path: Path) -> None:
+    describe(tmp_path)
+    names = [f"class {number}" for number in range(MAX_SHOWN)]
+    evaluated(tmp_path, names, [(number, 0, 0.9) for number in range(MAX_SHOWN)] * 2)
+    report = write_report(tmp_path, [(f"{number}.jpg", noise()) for number in range(MAX_SHOWN)])
+    assert report.read_text().count("<img") == MAX_SHOWN
+    assert report.stat().st_size < MAX_BYTES
+
+
+def noise() -> bytes:
+    """Return the worst image for the size of a page."""
+    out = io.BytesIO()
+    pixels = np.random.default_rng(0).integers(0, 256, (THUMBNAIL, THUMBNAIL, 3), np.uint8)
+    Image.fromarray(pixels).save(out, "JPEG", quality=95)
+    return out.getvalue()
 
 
 def background(seen: Seen) -> str:

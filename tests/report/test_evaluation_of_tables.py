@@ -21,12 +21,13 @@ from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row as Recorded
 from pipeline.report import compare, compare_runs, evaluation_section, report_run, write_report
 from pipeline.report.compare import Row
-from pipeline.report.evaluation_section import MAX_CLASSES, MAX_COLUMNS
+from pipeline.report.evaluation_section import MAX_CLASSES
+from pipeline.report.mistakes import MAX_COLUMNS
 from pipeline.runs.files import RUN_FORMAT
 from pipeline.runs.recorded_run import load_recorded_run
 from pipeline.stages.build import build
 from tests.report.rich import rich_run
-from tests.report.test_report import EVIL, Page, describe
+from tests.report.test_report import EVIL, SCRIPTS, Page, describe
 
 LABELS = np.array([0, 0, 0, 0, 1, 1, 1, 1])
 SECOND = np.array([0.1, 0.2, 0.3, 0.96, 0.35, 0.6, 0.8, 0.9])
@@ -42,9 +43,8 @@ def text_of(page: Page) -> str:
 
 def reported(folder: Path, predictions: Answers, names: list[str], rows: Sequence[Mapping[str, str]] = ()) -> Page:
     describe(folder)
-    content = evaluation_of(predictions, names, seed=0)
-    (folder / "evaluation.json").write_text(json.dumps(content))
-    return Page(write_report(folder, wrong_rows=rows))
+    save(folder, predictions, evaluation_of(predictions, names, seed=0))
+    return Page(write_report(folder, rows=rows))
 
 
 # --- the section of the report ----------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def test_the_report_of_a_regression_has_no_sections_about_images_or_classes(tmp_
     for epoch, error in ((1, 30.0), (2, 12.25)):
         sink.write(Recorded("epochs", 1e9, epoch, {"loss": 1.0, "mae": 20.0, "val_loss": 1.0, "val_mae": error}))
     sink.close()
-    text = text_of(Page(write_report(tmp_path, (), ())))
+    text = text_of(Page(write_report(tmp_path)))
     assert "best validation mean absolute error 12.25 its baseline 33.30" in text
     assert "Loss and mean absolute error" in text
     assert "3 rows were rejected" in text
@@ -127,8 +127,7 @@ def test_many_classes_have_a_list_of_pairs():
     view = evaluation_section.view(
         evaluation_of(
             ClassPredictions.of_batch(labels, np.roll(np.eye(classes), 1, axis=1)), list(map(str, labels)), seed=0
-        ),
-        (),
+        )
     )
     assert view.matrix is None
     assert view.pairs.rows[0] == ("0", "1", "1", "100%")
@@ -140,7 +139,7 @@ def test_a_faultless_model_has_no_mistakes(tmp_path: Path):
     assert "the predictions are neither too high nor too low" in text_of(page)
     assert "Largest errors" not in page.text
     correct = ClassPredictions.of_batch(LABELS, np.eye(2)[LABELS])
-    assert "Most confident mistakes" not in reported(tmp_path / "classes", correct, ["a", "b"]).text
+    assert "Misclassified" not in reported(tmp_path / "classes", correct, ["a", "b"]).text
 
 
 def test_only_the_first_columns_of_a_wrong_row_are_shown(tmp_path: Path):
@@ -179,7 +178,7 @@ def test_the_values_of_the_most_wrong_rows_are_read_from_the_shards(tmp_path: Pa
 
 def test_html_in_classes_and_rows_is_escaped(tmp_path: Path):
     page = reported(tmp_path, BINARY, ["a", EVIL], [{EVIL: "b"}, {EVIL: EVIL}])
-    assert (page.count("script"), page.count("img")) == (2, 0)
+    assert (page.count("script"), page.count("img")) == (SCRIPTS, 0)
     assert EVIL in page.text
 
 

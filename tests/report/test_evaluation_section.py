@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 
 from pipeline.dataset.manifest import images_at, load
-from pipeline.evaluation.metrics import evaluation_of
+from pipeline.evaluation.metrics import evaluation_of, save
 from pipeline.evaluation.multilabel import MultiLabelPredictions
 from pipeline.report import evaluation_section as section
 from pipeline.report import report_run, write_report
-from pipeline.report.components import thumbnail, whole
-from pipeline.report.evaluation_section import MAX_CLASSES, MAX_PAIRS
+from pipeline.report.components import thumbnail
+from pipeline.report.evaluation_section import MAX_CLASSES, MAX_PAIRS, UNFOLDED_CLASSES
+from pipeline.report.mistakes import THUMBNAIL
 from pipeline.runs.files import RUN_FORMAT
 from tests.published import publish_case
 from tests.report.evaluated import ROWS, evaluated, predictions
-from tests.report.test_report import EVIL, Page, describe, jpeg
+from tests.report.test_report import EVIL, SCRIPTS, Page, describe, jpeg
 
 
 def text_of(page: Page) -> str:
@@ -26,7 +27,7 @@ def text_of(page: Page) -> str:
 def test_the_page_shows_the_evaluation_in_numbers(tmp_path: Path):
     describe(tmp_path)
     content = evaluated(tmp_path, ["circle", "square"])
-    page = Page(write_report(tmp_path, (), [("a/red.jpg", jpeg("red")), ("a/no.jpg", b"no image")]))
+    page = Page(write_report(tmp_path, [("a/red.jpg", jpeg("red")), ("a/no.jpg", b"no image")]))
     accuracy = content["figures"]["accuracy"]
     for phrase in (
         (
@@ -45,7 +46,8 @@ def test_the_page_shows_the_evaluation_in_numbers(tmp_path: Path):
             "confidence of the model was 79.0%, and 60.0% of its predictions were correct: on the whole, it is too "
             "confident"
         ),
-        "square 95% circle",  # the most confident mistakes
+        "2 of the 5 validation images have a wrong prediction.",
+        "square 95% circle a/red.jpg",
     ):
         assert phrase in text_of(page), phrase
     assert "top-5" not in page.text
@@ -72,20 +74,22 @@ def test_matrix_cells_are_tinted_by_their_share_of_the_class():
 @pytest.mark.parametrize("classes", [1, 2, MAX_CLASSES, MAX_CLASSES + 1, 1000])
 def test_few_classes_have_a_matrix_and_many_classes_a_list_of_pairs(classes: int):
     rows = [(n % classes, (n + 1) % classes, 0.5) for n in range(2 * classes)]
-    view = section.view(evaluation_of(predictions(rows), [f"class {n}" for n in range(classes)], seed=0), ())
+    view = section.view(evaluation_of(predictions(rows), [f"class {n}" for n in range(classes)], seed=0))
     few = classes <= MAX_CLASSES
     assert (view.matrix is not None) == few
     assert (view.pairs is None) == few
-    assert len(view.classes.rows) == min(classes, MAX_CLASSES)
+    unfolded = min(classes, UNFOLDED_CLASSES)
+    assert len(view.classes.rows) == unfolded
+    assert len(view.more_classes.rows if view.more_classes else ()) == min(classes, MAX_CLASSES) - unfolded
     if not few:
         assert view.pairs.rows[0] == ("class 0", "class 1", "2", "100%")
         assert len(view.pairs.rows) == MAX_PAIRS
         assert view.pairs.note == f"{classes - MAX_PAIRS:,} more pairs are in evaluation.json."
-        assert view.classes.note.startswith(f"{classes - MAX_CLASSES:,} more classes")
+        assert view.more_classes.note.startswith(f"{classes - MAX_CLASSES:,} more classes")
 
 
 def test_classes_without_examples_or_predictions_are_handled():
-    view = section.view(evaluation_of(predictions([(0, 0, 0.5), (1, 0, 0.5)]), ["a", "b", "c"], seed=0), ())
+    view = section.view(evaluation_of(predictions([(0, 0, 0.5), (1, 0, 0.5)]), ["a", "b", "c"], seed=0))
     assert list(view.classes.rows) == [
         ("b", "1", "never predicted", "0.0% (0.0% to 79.3%)"),
         ("a", "1", "50.0% (2.6% to 97.4%)", "100.0% (20.7% to 100.0%)"),
@@ -96,9 +100,10 @@ def test_multilabel_images_are_evaluated_label_by_label(tmp_path: Path):
     describe(tmp_path)
     labels = np.array([[1, 0, 1], [1, 1, 0], [0, 1, 0]])
     probabilities = np.array([[0.9, 0.2, 0.8], [0.3, 0.8, 0.2], [0.6, 0.7, 0.9]])
-    content = evaluation_of(MultiLabelPredictions.of_batch(labels, probabilities), ["rose", "bud", "leaf"], seed=0)
-    (tmp_path / "evaluation.json").write_text(json.dumps(content))
-    page = Page(write_report(tmp_path, (), [("a/bud.jpg", jpeg("red")), ("a/both.jpg", jpeg("blue"))]))
+    answers = MultiLabelPredictions.of_batch(labels, probabilities)
+    content = evaluation_of(answers, ["rose", "bud", "leaf"], seed=0)
+    save(tmp_path, answers, content)
+    page = Page(write_report(tmp_path, [("a/bud.jpg", jpeg("red")), ("a/both.jpg", jpeg("blue"))]))
     for phrase in (
         "mean average precision: how well each label ranks its images above others, averaged over the labels 77.8%",
         "(the share of each label)",
@@ -117,20 +122,20 @@ def test_a_run_without_an_evaluation_is_reported_as_such(tmp_path: Path):
     describe(tmp_path)
     page = Page(write_report(tmp_path))
     assert "The model was not evaluated: evaluation.json was not found." in page.text
-    assert page.count("script") == 0
+    assert page.count("script") == 1  # the links
 
 
 def test_html_in_names_is_escaped(tmp_path: Path):
     describe(tmp_path)
     evaluated(tmp_path, [EVIL, "gpj.\u202etac"])
-    page = Page(write_report(tmp_path, (), [(EVIL, jpeg("red")), ("b.jpg", jpeg("blue"))]))
-    assert page.count("script") == 2
+    page = Page(write_report(tmp_path, [(EVIL, jpeg("red")), ("b.jpg", jpeg("blue"))]))
+    assert page.count("script") == SCRIPTS
     assert page.count("img") == 2
     assert EVIL in page.text
     assert r"gpj.\u202etac" in page.text
 
 
-def test_the_most_confident_mistakes_are_read_from_the_shards(tmp_path: Path):
+def test_the_wrong_images_are_read_from_the_shards(tmp_path: Path):
     folder, _ = publish_case("keep", tmp_path)
     run, dataset = tmp_path / "run", load(folder)
     held_back = dataset.splits["validation"].examples
@@ -142,5 +147,5 @@ def test_the_most_confident_mistakes_are_read_from_the_shards(tmp_path: Path):
     page = Page(report_run(run))
     wrong = [attributes["src"] for tag, attributes in page.tags if tag == "img" and "predicted as" in attributes["alt"]]
     images = images_at(folder, dataset, "validation", range(held_back))
-    assert wrong == [thumbnail(image, section.THUMBNAIL, whole) for _, image in images] != []
+    assert wrong == [thumbnail(image, THUMBNAIL) for _, image in images] != []
     assert all(key in page.text for key, _ in images)

@@ -5,6 +5,7 @@ import pytest
 from bokeh.models import HoverTool
 
 from pipeline.evaluation.one_label import ACCURACY
+from pipeline.monitor.diagnosis import seconds_by_epoch, seconds_by_part
 from pipeline.report import figures
 from pipeline.report.drawing import Figure, embedded
 
@@ -35,23 +36,19 @@ def test_a_tooltip_names_the_quantity_of_its_plot():
     assert [plot.select_one(HoverTool).tooltips[-1][0] for plot in plots] == ["loss", "accuracy"]
 
 
-def test_time_spent_divides_a_second_into_parts():
-    figure = figures.time_spent(BATCHES, EPOCHS)
-    assert figure.sentence == (
+def test_a_sentence_divides_a_second_into_parts():
+    assert figures.spent_sentence(seconds_by_part(BATCHES, EPOCHS)) == (
         "An average second of the training consists of 80 ms waiting for data, 400 ms computing, 40 ms host, 80 ms "
         "checkpoints, 200 ms validation, 200 ms callbacks (5 s in total, all steps included)."
     )
-    whole, by_epoch = (item.renderers for item in figure.items)
-    assert [bar.name for bar in whole] == [
-        "waiting for data",
-        "computing",
-        "host",
-        "checkpoints",
-        "validation",
-        "callbacks",
-    ]
-    shares = {name: values for name, values in whole[0].data_source.data.items() if name != "y"}
-    assert shares == {
+    count = figures.MAX_EPOCHS + 7
+    last = figures.spent_sentence({"computing": 1.0}, count)
+    assert f"the last {figures.MAX_EPOCHS} of {count:,} epochs" in last
+
+
+def test_a_bar_is_a_second_or_an_epoch_and_has_only_parts_that_take_time():
+    whole = figures.shares_of_a_second({"": seconds_by_part(BATCHES, EPOCHS)}).renderers
+    assert {bar.name: whole[0].data_source.data[bar.name] for bar in whole} == {
         "waiting for data": [80],
         "computing": [400],
         "host": [40],
@@ -59,6 +56,7 @@ def test_time_spent_divides_a_second_into_parts():
         "validation": [200],
         "callbacks": [200],
     }
+    by_epoch = figures.epoch_bars(seconds_by_epoch(BATCHES, EPOCHS)).renderers
     drawn = by_epoch[0].data_source.data
     assert {name: values.tolist() for name, values in drawn.items()} == {
         "epoch": [1, 2],
@@ -69,20 +67,9 @@ def test_time_spent_divides_a_second_into_parts():
         "validation": [1.0, 0.0],  # the second epoch is not finished
         "callbacks": [1.0, 0.0],
     }
-
-
-def test_parts_without_time_are_not_drawn():
-    figure = figures.time_spent(BATCHES.drop(columns=["step/checkpoint_ms", "step/host_ms"]), NOTHING)
-    assert [[bar.name for bar in item.renderers] for item in figure.items] == [["waiting for data", "computing"]] * 2
-    assert figures.time_spent(NOTHING, NOTHING).items == ()
-
-
-def test_only_the_last_of_many_epochs_are_drawn():
-    count = figures.MAX_EPOCHS + 7
-    batches = pandas.DataFrame({"epoch": range(1, count + 1), "step/compute_ms": 5.0})
-    figure = figures.time_spent(batches, NOTHING)
-    assert f"the last {figures.MAX_EPOCHS} of {count:,} epochs" in figure.sentence
-    assert figure.items[1].renderers[0].data_source.data["epoch"].tolist() == list(range(8, count + 1))
+    few = BATCHES.drop(columns=["step/checkpoint_ms", "step/host_ms"])
+    bars = figures.epoch_bars(seconds_by_epoch(few, NOTHING))
+    assert [bar.name for bar in bars.renderers] == ["waiting for data", "computing"]
 
 
 @pytest.mark.parametrize(("times", "titles"), [([1.0], []), ([1.0, 3.0], ["Time of an epoch", "Validation after it"])])

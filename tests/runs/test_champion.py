@@ -491,7 +491,7 @@ def test_the_report_shows_a_badge_and_the_reason(tmp_path: Path, decision: Outco
     from pipeline.report.page import render
 
     shown = f'<span class="badge {decision}">{badge}</span> by &lt;hand&gt;</p>'
-    assert shown in render(load_recorded_run(tmp_path), [], [])
+    assert shown in render(load_recorded_run(tmp_path))
 
 
 def write_decision(folder: Path, outcome: Outcome, reason: str) -> None:
