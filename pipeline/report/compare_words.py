@@ -13,7 +13,6 @@ from pipeline.report.compare import LETTERS, Comparison, Row, names_of, why_unpa
 from pipeline.report.compared_run import MIN_EPOCHS, SPEED, ComparedRun
 from pipeline.report.components import text
 from pipeline.report.ranking import Ranking, pairs_of
-from pipeline.system.wording import first_of
 
 PARTS = {"data wait": "input/wait_ms", "compute": "step/compute_ms"}
 """Parts of the time of a step, by their names in a sentence."""
@@ -77,7 +76,8 @@ def _model_lead(metric: Metric, ranking: Ranking, other: int) -> str:
 
 def _some(numbers: Sequence[int]) -> str:
     """Return the names of runs, of many only the first ones."""
-    return names_of(numbers) if len(numbers) <= MAX_NAMED else first_of([LETTERS[each] for each in numbers], MAX_NAMED)
+    first = ", ".join(LETTERS[number] for number in numbers[:MAX_NAMED])
+    return names_of(numbers) if len(numbers) <= MAX_NAMED else f"{first} and {len(numbers) - MAX_NAMED} more"
 
 
 def _metric_title(comparison: Comparison, metric: Metric) -> str:

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
@@ -13,7 +14,7 @@ from pipeline.evaluation.metrics import load_predictions, save
 from pipeline.monitor.thinned import all_samples
 from pipeline.report import compare_runs
 from pipeline.report.compared_run import compared
-from pipeline.runs.recorded_run import load_recorded_run
+from pipeline.runs.recorded_run import load_answers, load_recorded_run
 from pipeline.storage import place_of
 from standins.fake_gcs import FakeGcs
 from tests.report.evaluated import evaluated, predictions
@@ -197,6 +198,20 @@ def test_killed_runs_can_be_compared(tmp_path: Path):
     found = compare_runs([tmp_path / "a", tmp_path / "b"], tmp_path / "compare.html")
     assert found["verdict"].startswith("No model was evaluated yet")
     assert Page(tmp_path / "compare.html").count("script") == 0
+
+
+def test_a_run_with_damaged_predictions_is_compared_without_them(runs: tuple[Path, Path], tmp_path: Path):
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    content = bytearray((runs[0] / "predictions.npz").read_bytes())
+    (broken / "predictions.npz").write_bytes(content)
+    assert load_answers(broken) is not None
+    with ZipFile(broken / "predictions.npz") as packed:
+        first = packed.infolist()[0]
+    begin = first.header_offset + 30 + len(first.filename) + 20  # behind the header of the file in the archive
+    content[begin : begin + 20] = bytes(20)
+    (broken / "predictions.npz").write_bytes(content)
+    assert load_answers(broken) is None
 
 
 def test_a_folder_without_a_run_is_refused_and_nothing_is_written(runs: tuple[Path, Path], tmp_path: Path):

@@ -148,3 +148,8 @@ def test_names_of_runs():
 def test_a_comparison_has_two_to_twenty_runs(count: int):
     with pytest.raises(SettingsError, match=f"a comparison has 2 to 20 runs, got {count}: name"):
         require_count(count)
+
+
+def test_of_many_runs_only_the_first_are_named():
+    sentence = quality_sentence(Comparison([model(0.9) for _ in range(12)]))
+    assert "is not sure: B, C, D, E, F, G and 5 more may be as good." in sentence
