@@ -128,7 +128,9 @@ class Comparison:
     @cached_property
     def quality(self) -> Ranking | None:
         """The models, the best first; None if fewer than two were evaluated."""
-        return self.metric and ranking_of(self.scores, self.metric.lower_is_better, self._lead_of_model)
+        if self.metric is None:
+            return None
+        return ranking_of(self.scores, self.metric.lower_is_better, self._lead_of_model)
 
     def _lead_of_model(self, best: int, other: int, percent: float) -> Estimate | None:
         assert self.metric is not None
@@ -190,7 +192,8 @@ class Comparison:
             for number, figure in enumerate(figures)
             if number != reference and figure and base
         }
-        return Row(measure.name, measure.unit, tuple(each and each.value for each in figures), reference, intervals)
+        values = tuple(figure.value if figure else None for figure in figures)
+        return Row(measure.name, measure.unit, values, reference, intervals)
 
     def _reference(self, ranking: Ranking | None) -> int:
         """Return the run from which the others differ: of two runs the first one, else the best one."""
@@ -260,7 +263,9 @@ def _value_of(run: ComparedRun, metric: Metric) -> float | None:
 
 
 def _mean_epoch_s(run: ComparedRun) -> float | None:
-    known = run.epochs[EPOCH_TIME.over].dropna() if EPOCH_TIME.over in run.epochs else ()
+    if EPOCH_TIME.over not in run.epochs:
+        return None
+    known = run.epochs[EPOCH_TIME.over].dropna()
     return float(known.mean()) if len(known) else None
 
 

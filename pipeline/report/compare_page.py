@@ -171,7 +171,7 @@ def groups(comparison: Comparison) -> Table | None:
     rows = []
     for number, group in enumerate(comparison.groups):
         if group.scores:
-            mean, low, high = (metric.text(of(group.scores)) for of in (np.mean, min, max))
+            mean, low, high = (metric.text(float(of(group.scores))) for of in (np.mean, min, max))
             against = ""
             if ranking and number == ranking.best:
                 against = "best"

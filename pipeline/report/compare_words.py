@@ -296,8 +296,8 @@ def format_comparison(result: Mapping[str, Any]) -> str:
 
 def _row_of(content: Mapping[str, Any], count: int) -> Row:
     values = tuple(content[letter.lower()] for letter in LETTERS[:count])
-    ends = content.get("low"), content.get("high")
-    intervals = {} if None in ends else {1: ends}
+    low, high = content.get("low"), content.get("high")
+    intervals = {} if low is None or high is None else {1: (low, high)}
     return Row(content["name"], content["unit"], values, intervals=intervals, metric=content["metric"])
 
 

@@ -241,10 +241,8 @@ def _means(seconds: Array, columns: Mapping[str, Array]) -> pandas.DataFrame:
         means: Array = np.divide(sums, counts, out=np.full(len(starts), np.nan), where=counts > 0)
         return means
 
-    means = pandas.DataFrame({"seconds": mean(seconds), **{name: mean(values) for name, values in columns.items()}})
+    means = {name: mean(values) for name, values in {"seconds": seconds, **columns}.items()}
     steps = np.diff(means["seconds"])
-    gaps = np.flatnonzero(steps > max(MIN_GAP_S, 10 * np.median(steps))) + 1 if len(steps) else []
-    parts = np.split(np.arange(len(means)), gaps)
-    nothing = pandas.DataFrame({name: [np.nan] for name in means})
-    pieces = [piece for part in parts for piece in (means.iloc[part], nothing)]
-    return pandas.concat(pieces[:-1], ignore_index=True)
+    usual = float(np.median(steps)) if len(steps) else 0.0
+    gaps = np.flatnonzero(steps > max(MIN_GAP_S, 10 * usual)) + 1
+    return pandas.DataFrame({name: np.insert(values, gaps, np.nan) for name, values in means.items()})

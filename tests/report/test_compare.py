@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
+import numpy as np
 import pytest
 
 from pipeline.__main__ import main
 from pipeline.errors import DatasetError
 from pipeline.evaluation.metrics import load_predictions, save
 from pipeline.monitor.thinned import all_samples
-from pipeline.report import compare_runs
+from pipeline.report import compare_runs, compared_run
 from pipeline.report.compared_run import compared
 from pipeline.runs.recorded_run import load_answers, load_recorded_run
 from pipeline.storage import place_of
@@ -198,6 +199,16 @@ def test_killed_runs_can_be_compared(tmp_path: Path):
     found = compare_runs([tmp_path / "a", tmp_path / "b"], tmp_path / "compare.html")
     assert found["verdict"].startswith("No model was evaluated yet")
     assert Page(tmp_path / "compare.html").count("script") == 0
+
+
+def test_a_curve_is_broken_where_nothing_was_measured():
+    seconds = np.concatenate([np.arange(300.0), 1000 + np.arange(300.0)])
+    found = compared_run._means(seconds, {"rate": np.repeat([2.0, np.nan, 4.0], 200)})
+    [gap] = np.flatnonzero(found["seconds"].isna())
+    assert len(found) == compared_run.MAX_BINS + 1
+    assert found["seconds"][gap - 1] < 300 < 1000 < found["seconds"][gap + 1]
+    assert found["rate"].iloc[[0, -1]].tolist() == [2.0, 4.0]
+    assert found["rate"].isna().sum() > 1  # Nobody measured the rate in the middle.
 
 
 def test_a_run_with_damaged_predictions_is_compared_without_them(runs: tuple[Path, Path], tmp_path: Path):
