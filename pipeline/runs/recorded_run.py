@@ -1,5 +1,6 @@
 """Reads all files in the folder of a run into one value for the report. Any of them may be missing."""
 
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -103,5 +104,5 @@ def load_answers(folder: Path) -> Answers | None:
     """Return the model's answers to the images that judge a run; None if there are none that can be read."""
     try:
         return load_predictions(folder)
-    except (OSError, ValueError, TypeError, BadZipFile):
+    except (OSError, ValueError, TypeError, EOFError, BadZipFile, zlib.error):
         return None

@@ -88,7 +88,7 @@ def _panel(title: str, top: float | None, height: int = 190) -> Any:
 
 
 def _from_zero() -> Range1d:
-    """Return a range from 0. The page sets its end, which is the same for two trainings that are shown side by side."""
+    """Return a range from 0. The page sets its end."""
     return Range1d(tags=["from zero"])
 
 

@@ -1,18 +1,16 @@
-// The page of a run and its training. It shows two side by side if the address names a second one.
+// The page of a run and its training.
 import {Axes} from "./axes.js";
-import {RequestError, element, follow_theme, link, request_json, run_link, soft_color, table} from "./monitor.js";
+import {RequestError, element, follow_theme, link, request_json, soft_color, table} from "./monitor.js";
 
-const EVERY_MS = 5000, EVERY_MS_AFTER_END = 60000, MAX_OPEN_ROWS = 8;
+const EVERY_MS = 5000, EVERY_MS_AFTER_END = 60000;
 const ENDED = ["trained", "stopped", "failed", "none", "unknown"];
 
 class Training {
   // The browser has requested the `first` address together with the page, because a header of the page names it.
-  constructor(ids, first, place, number, axes, on_description) {
+  constructor(ids, first, place, axes) {
     this.ids = ids;
     this.first_address = first;
-    this.on_description = on_description;
     this.place = place;
-    this.number = number;
     this.axes = axes;
     this.frames = "";
     this.shown = [];
@@ -79,8 +77,6 @@ class Training {
     this.facts.replaceChildren(table(["", ""], status.facts, "Settings and folders"));
     this.sentences = status.sentences;
     this.tables = status.tables;
-    this.described = status.described;
-    this.on_description();
   }
 
   build_head() {
@@ -179,7 +175,7 @@ class Training {
     color_words(part.document, soft_color());
     this.axes.add(part.document);
     this.axes.fit();
-    const places = part.places.map(each => document.getElementById(this.place_of(each)));
+    const places = part.places.map(each => document.getElementById(each));
     await Bokeh.embed.add_document_standalone(part.document, places[0], places);
     part.document.roots().forEach((plot, number) => settle_plot(plot, places[number]));
     this.axes.fit();  // Bokeh may have set ranges of its own.
@@ -206,13 +202,9 @@ class Training {
   section({name, title, documents}) {
     const sentence = element("p");
     const numbers = element("details", {}, element("summary", {}, "Numbers"));
-    const plots = element("div", {class: "plots", role: "img"}, ...documents.flatMap(({places}) => places).map(each => element("div", {id: this.place_of(each)})));
+    const plots = element("div", {class: "plots", role: "img"}, ...documents.flatMap(({places}) => places).map(each => element("div", {id: each})));
     const section = element("section", {}, element("h2", {}, title), sentence, plots, numbers);
     return {name, parts: documents, sentence, numbers, plots, section};
-  }
-
-  place_of(plot) {
-    return `${plot}-of-${this.number}`;
   }
 
   // Request the zoomed part in full resolution, or the whole after a reset (null).
@@ -244,41 +236,13 @@ class Training {
   }
 }
 
-function ids_from(query, before = "") {
-  const [dag_id, run_id] = [query.get(`${before}dag_id`), query.get(`${before}run_id`)];
-  return dag_id && run_id ? [{dag_id, run_id}] : [];
-}
-
 const bokeh_loaded = new Promise(done => (window.Bokeh ? done() : addEventListener("DOMContentLoaded", done)));
 const next_frame = () => new Promise(done => requestAnimationFrame(() => setTimeout(done)));
 
 const query = new URLSearchParams(location.search);
-const runs = [...ids_from(query), ...ids_from(query, "other_")];
-const main = document.getElementById("runs");
-main.classList.toggle("two", runs.length > 1);
-const axes = new Axes(), differences = element("section", {hidden: ""});
-if (runs.length > 1) main.append(differences);
-const trainings = runs.map((ids, number) => {
-  const place = element("article", {"aria-label": `${ids.dag_id}, ${ids.run_id}`});
-  main.append(place);
-  if (runs.length > 1) place.append(element("p", {class: "soft"}, `${ids.dag_id}: `, run_link(ids, ids.run_id)));
-  const first = runs.length === 1 ? `data${location.search}` : null;
-  return new Training(ids, first, place, number, axes, () => show_differences(trainings));
-});
-follow_theme(() => trainings.flatMap(training => training.documents()).forEach(document => color_words(document, soft_color())));
-trainings.forEach(training => training.refresh_and_wait());
-
-// Show the settings and facts in which two trainings differ.
-function show_differences(trainings) {
-  const [one, other] = trainings.map(({described}) => described);
-  const described = JSON.stringify([one, other]);
-  if (!one || !other || described === differences.described) return;  // The user may have folded the table.
-  differences.described = described;
-  const all = Object.keys({...one, ...other}).map(name => [name, one[name] ?? "", other[name] ?? ""]);
-  const rows = all.filter(([, first, second]) => first !== second);
-  const heads = ["", ...trainings.map(({ids}) => ids.run_id)];
-  const summary = `Differences: ${rows.length ? `${rows.length} of ${all.length} settings and facts` : "none"}`;
-  const details = element("details", rows.length <= MAX_OPEN_ROWS ? {open: ""} : {}, element("summary", {}, summary), table(heads, rows, "Differences"));
-  differences.replaceChildren(details);
-  differences.hidden = false;
-}
+const ids = {dag_id: query.get("dag_id"), run_id: query.get("run_id")};
+const place = element("article", {"aria-label": `${ids.dag_id}, ${ids.run_id}`});
+document.getElementById("run").append(place);
+const training = new Training(ids, `data${location.search}`, place, new Axes());
+follow_theme(() => training.documents().forEach(document => color_words(document, soft_color())));
+training.refresh_and_wait();
