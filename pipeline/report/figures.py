@@ -191,6 +191,11 @@ def epoch_bars(seconds: pandas.DataFrame) -> Any:
     return plot
 
 
+def look_of_part(part: str) -> tuple[str, str]:
+    """Return color and hatch of a part of the time."""
+    return _SPENT[part]
+
+
 def _looks(present: Sequence[str]) -> dict[str, Any]:
     colors, hatches = zip(*(_SPENT[part] for part in present), strict=True)
     look = {"color": colors, "hatch_pattern": hatches, "name": list(present)}

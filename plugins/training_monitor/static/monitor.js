@@ -4,6 +4,7 @@ const COLORS = {
   "--page": "--chakra-colors-bg", "--subtle": "--chakra-colors-bg-subtle", "--ink": "--chakra-colors-fg",
   "--soft": "--chakra-colors-fg-muted", "--line": "--chakra-colors-border",
 };
+const REVOKE_MS = 60_000;  // The browser has read the content of a download by then.
 
 // The document of Airflow's page around this one; null if this page was opened by itself.
 function airflow_document() {
@@ -32,14 +33,6 @@ export function follow_theme(changed = () => {}) {
   else matchMedia("(prefers-color-scheme: dark)").addEventListener("change", update);
 }
 
-// The color of secondary text, as #rrggbb, because Bokeh reads fewer notations of colors than a browser.
-export function soft_color() {
-  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
-  canvas.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--soft").trim();
-  canvas.fillRect(0, 0, 1, 1);
-  return `#${[...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3).map(each => each.toString(16).padStart(2, "0")).join("")}`;
-}
-
 // An element with attributes and children. Strings are inserted as text, so no name from outside is parsed as markup.
 export function element(name, attributes = {}, ...children) {
   const node = document.createElement(name);
@@ -53,6 +46,29 @@ export function table(head, rows, caption) {
   const body = rows.map(row => element("tr", {}, element("th", {scope: "row"}, row[0]), ...cells(row.slice(1), "td")));
   return element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": caption}, element("table", {},
     element("thead", {}, element("tr", {}, ...cells(head, "th"))), element("tbody", {}, ...body)));
+}
+
+// The window whose address the user sees and shares: that of Airflow's page, if it is around this one.
+const seen_window = () => airflow_document()?.defaultView ?? window;
+
+export const read_address = () => new URLSearchParams(seen_window().location.search);
+
+// Set parameters of the address; null removes one.
+export function write_address(values) {
+  const seen = seen_window(), address = new URL(seen.location.href);
+  for (const [name, value] of Object.entries(values)) {
+    if (value === null) address.searchParams.delete(name);
+    else address.searchParams.set(name, value);
+  }
+  seen.history.replaceState(seen.history.state, "", address);
+}
+
+// Save content (a Blob) as a file. Airflow's frame may not download, so Airflow's page does it.
+export function download(name, content) {
+  const anchor = (airflow_document() ?? document).createElement("a");
+  Object.assign(anchor, {href: URL.createObjectURL(content), download: name});
+  anchor.click();
+  setTimeout(() => URL.revokeObjectURL(anchor.href), REVOKE_MS);
 }
 
 export class RequestError extends Error {}
