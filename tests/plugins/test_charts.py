@@ -291,7 +291,7 @@ def test_smoothing_and_the_log_switch_change_the_curves(opened: Opened) -> None:
     until(has_changed)
     assert "Bold lines are smoothed" in page.locator(".controls").inner_text()
     seen.append(canvas.evaluate("each => each.toDataURL()"))
-    page.get_by_label("Logarithmic").check()
+    page.get_by_role("checkbox", name="Logarithmic").check()
     until(has_changed)
     assert ends(canvas, "y")[0] > 20  # a logarithmic axis has no zero
     assert blank(page.locator(".plots > div")) == []
@@ -310,14 +310,14 @@ def test_the_address_has_the_state_of_the_switches(opened: Opened) -> None:
     assert urlsplit(page.url).query == urlsplit(RUN).query
     page.get_by_label("X axis").select_option("step")
     page.get_by_label("Smoothing").fill("0.5")
-    page.get_by_label("Logarithmic").check()
+    page.get_by_role("checkbox", name="Logarithmic").check()
     zoom(page, TIME_OF_STEP, 0.3, 0.6)
     until(lambda: "from=" in page.url)
     other = opened(f"&{urlsplit(page.url).query.split('&', 2)[2]}")
     assert x_ends(other) == pytest.approx(x_ends(page))
     assert other.get_by_label("X axis").input_value() == "step"
     assert other.get_by_label("Smoothing").input_value() == "0.5"
-    assert other.get_by_label("Logarithmic").is_checked()
+    assert other.get_by_role("checkbox", name="Logarithmic").is_checked()
     rows = [partial(canvas_of(each, "#machine-0-of-0").get_attribute, "data-rows") for each in (page, other)]
     until(lambda: rows[0]() == rows[1]())
 

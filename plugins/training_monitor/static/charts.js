@@ -1,5 +1,6 @@
 // What all charts of a page share: the x axis, smoothing, the logarithmic scale, the part that is shown, the pointer.
-import {element, read_address, write_address} from "./monitor.js";
+import {keep_state, read_state} from "./address.js";
+import {element} from "./monitor.js";
 import {X_AXES} from "./scales.js";
 
 const ZOOM_MS = 300, HELP_ID = "charts-help", LATE = 0.0001;
@@ -18,7 +19,7 @@ export class Charts {
     this.help_id = HELP_ID;
     this.pointed = null;
     this.pointer = null;
-    this.state = state_of(read_address());
+    this.state = state_of(read_state(["x", "smooth", "log", "from", "to"]));
     this.resized = new ResizeObserver(() => this.charts.forEach(chart => chart.width !== undefined && chart.width !== chart.place.clientWidth && chart.draw()));
     this.controls = this.build_controls();
     this.controls.hidden = true;
@@ -146,7 +147,8 @@ export class Charts {
   // A browser limits how often a page may change its address, and each request takes time.
   settle() {
     const {x, smooth, log, zoom} = this.state;
-    write_address({x: x === "duration" ? null : x, smooth: smooth || null, log: log ? "yes" : null, from: zoom && short(zoom[0]), to: zoom && short(zoom[1])});
+    const [from, to] = zoom?.map(short) ?? [];
+    keep_state({x: x === "duration" ? "" : x, smooth: smooth && String(smooth), log: log && "yes", from, to});
     if (this.is_zoomed) this.listeners.forEach(listener => listener());
     this.is_zoomed = false;
   }
@@ -181,14 +183,13 @@ export class Charts {
   }
 }
 
-function state_of(query) {
-  const [from, to] = [query.get("from"), query.get("to")].map(each => (each ? Number(each) : NaN));
-  const smooth = Number(query.get("smooth"));
+function state_of({x, smooth, log, from, to}) {
+  const [start, end] = [from, to].map(each => (each ? Number(each) : NaN));
   return {
-    x: Object.hasOwn(X_AXES, query.get("x")) ? query.get("x") : "duration",
-    smooth: smooth > 0 && smooth < 1 ? smooth : 0,
-    log: query.get("log") === "yes",
-    zoom: from < to ? [from, to] : null,
+    x: Object.hasOwn(X_AXES, x) ? x : "duration",
+    smooth: smooth > 0 && smooth < 1 ? Number(smooth) : 0,
+    log: log === "yes",
+    zoom: start < end ? [start, end] : null,
   };
 }
 

@@ -7,7 +7,7 @@ const COLORS = {
 const REVOKE_MS = 60_000;  // The browser has read the content of a download by then.
 
 // The document of Airflow's page around this one; null if this page was opened by itself.
-function airflow_document() {
+export function airflow_document() {
   try {
     return parent === window ? null : parent.document;
   } catch {
@@ -46,21 +46,6 @@ export function table(head, rows, caption) {
   const body = rows.map(row => element("tr", {}, element("th", {scope: "row"}, row[0]), ...cells(row.slice(1), "td")));
   return element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": caption}, element("table", {},
     element("thead", {}, element("tr", {}, ...cells(head, "th"))), element("tbody", {}, ...body)));
-}
-
-// The window whose address the user sees and shares: that of Airflow's page, if it is around this one.
-const seen_window = () => airflow_document()?.defaultView ?? window;
-
-export const read_address = () => new URLSearchParams(seen_window().location.search);
-
-// Set parameters of the address; null removes one.
-export function write_address(values) {
-  const seen = seen_window(), address = new URL(seen.location.href);
-  for (const [name, value] of Object.entries(values)) {
-    if (value === null) address.searchParams.delete(name);
-    else address.searchParams.set(name, value);
-  }
-  seen.history.replaceState(seen.history.state, "", address);
 }
 
 // Save content (a Blob) as a file. Airflow's frame may not download, so Airflow's page does it.
