@@ -31,24 +31,28 @@ def _training(what: str, uri: str) -> Place:
 @command(
     "report compare",
     "workspace/runs/RUN_A workspace/runs/RUN_B --to compare.html",
-    argument("run_a", metavar="RUN_A", help=_RUN_FOLDER),
-    argument("run_b", metavar="RUN_B", help="folder of the other run, local or gs://"),
+    argument("runs", metavar="RUN", nargs="+", help="folders of 2 to 20 runs, local or gs://"),
     argument("--to", metavar="FILE", default="compare.html", help="page to write (default: %(default)s)"),
-    printer=printer_at("pipeline.report.compare:format_comparison"),
+    printer=printer_at("pipeline.report.compare_words:format_comparison"),
     extra="report",
 )
 def report_compare(options: argparse.Namespace) -> Result:
-    """Compare two runs on one page: which one is faster, and which model is better."""
+    """Compare 2 to 20 runs on one page: which model is the best, which run is the fastest, and whether that is sure."""
     from pipeline.report import compare_runs
+    from pipeline.report.compare import LETTERS, require_count
 
     if is_bucket(options.to) or not options.to.endswith(".html") or not Path(options.to).parent.is_dir():
         raise SettingsError(
             f"--to must be a local file that ends in .html, in a folder that exists, got {options.to!r}"
         )
-    a, b = _training("run A", options.run_a), _training("run B", options.run_b)
-    if a == b:
-        raise SettingsError(f"run A and run B are the same run, {a}: name two different runs")
-    return compare_runs(a, b, Path(options.to))
+    require_count(len(options.runs))
+    places: dict[Place, str] = {}
+    for letter, uri in zip(LETTERS, options.runs, strict=False):
+        place = _training(f"run {letter}", uri)
+        if place in places:
+            raise SettingsError(f"run {places[place]} and run {letter} are the same run, {place}: name different runs")
+        places[place] = letter
+    return compare_runs([*places], Path(options.to))
 
 
 @command(

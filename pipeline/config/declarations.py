@@ -41,6 +41,13 @@ class InFingerprint:
     """
 
 
+class ChangesStep:
+    """Marks a setting that changes the work of a training step.
+
+    With other values of it, two trainings differ in speed on the same idle machine. A comparison says so first.
+    """
+
+
 class AllowedBy(Flag):
     """The lists of the administrator that permit the value of a setting: see `allowed.py`. One of them is enough.
 

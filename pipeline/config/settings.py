@@ -43,6 +43,7 @@ from pipeline.config.declarations import (
     SOURCE,
     TRAINING,
     AllowedBy,
+    ChangesStep,
     Decides,
     Fraction,
     InFingerprint,
@@ -121,7 +122,7 @@ else:
     _ExampleKind = Literal[tuple(KINDS)]
 
 
-_Marker = TypeVar("_Marker", Decides, UsedBy, InFingerprint, AllowedBy, OnlyFor)
+_Marker = TypeVar("_Marker", Decides, UsedBy, InFingerprint, ChangesStep, AllowedBy, OnlyFor)
 _Flags = TypeVar("_Flags", Decides, UsedBy)
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -162,7 +163,9 @@ class _SettingsBeforeGate(BaseModel):
         "then uses the name of the dataset that is new.",
     )
 
-    num_training_servers: Annotated[int, Decides.DATASET | Decides.TRAINING, UsedBy.BUILD | UsedBy.TRAIN] = Field(
+    num_training_servers: Annotated[
+        int, Decides.DATASET | Decides.TRAINING, UsedBy.BUILD | UsedBy.TRAIN, ChangesStep()
+    ] = Field(
         1,
         title="Training servers",
         ge=1,
@@ -171,7 +174,7 @@ class _SettingsBeforeGate(BaseModel):
         "slot of the pool gpu and a worker at the same time. Ten training shards are written for each.",
     )
 
-    model: Annotated[Text, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.MODELS] = Field(
+    model: Annotated[Text, Decides.TRAINING, UsedBy.TRAIN, ChangesStep(), AllowedBy.MODELS] = Field(
         "",
         title="Model",
         examples=list(MODELS),
@@ -190,7 +193,7 @@ class _SettingsBeforeGate(BaseModel):
         "images. For a table, it follows from the number of rows.",
     )
 
-    batch_size: Annotated[int | None, Decides.TRAINING, UsedBy.TRAIN] = Field(
+    batch_size: Annotated[int | None, Decides.TRAINING, UsedBy.TRAIN, ChangesStep()] = Field(
         None,
         title="Batch size",
         ge=1,
@@ -571,7 +574,7 @@ class Settings(_SettingsToGate):
         description="Number of the newest partitions (dates) of a dataset name that a retraining uses as one dataset.",
     )
 
-    image_size: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES), TRAINING] = Field(
+    image_size: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, ChangesStep(), OnlyFor(IMAGES), TRAINING] = Field(
         96,
         title="Image size",
         ge=32,
@@ -669,7 +672,7 @@ class Settings(_SettingsToGate):
         "it fails and says what is missing.",
     )
 
-    gpus_per_server: Annotated[int, Decides.NOTHING, UsedBy.TRAIN, TRAINING] = Field(
+    gpus_per_server: Annotated[int, Decides.NOTHING, UsedBy.TRAIN, ChangesStep(), TRAINING] = Field(
         0,
         title="GPUs per server",
         ge=0,
@@ -739,7 +742,7 @@ class Settings(_SettingsToGate):
     )
 
     precision: Annotated[
-        Literal["float32", "mixed_bfloat16", "mixed_float16"], Decides.TRAINING, UsedBy.TRAIN, TRAINING
+        Literal["float32", "mixed_bfloat16", "mixed_float16"], Decides.TRAINING, UsedBy.TRAIN, ChangesStep(), TRAINING
     ] = Field(
         "float32",
         title="Numeric precision",
@@ -748,7 +751,7 @@ class Settings(_SettingsToGate):
         "older ones with tensor cores. Both are slower on most CPUs.",
     )
 
-    xla: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
+    xla: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN, ChangesStep(), TRAINING] = Field(
         False,
         title="XLA compilation",
         description="Compile the step with XLA; with several GPUs, the part of each. Choose it for long trainings on a "
@@ -756,7 +759,9 @@ class Settings(_SettingsToGate):
         "small layers. The first step takes up to a few minutes longer.",
     )
 
-    freeze_epochs: Annotated[NonNegativeInt, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES), TRAINING] = Field(
+    freeze_epochs: Annotated[
+        NonNegativeInt, Decides.TRAINING, UsedBy.TRAIN, ChangesStep(), OnlyFor(IMAGES), TRAINING
+    ] = Field(
         0,
         title="Frozen epochs",
         description="For a model of keras.applications that starts from weights: epochs in which only its new head "
@@ -771,7 +776,7 @@ class Settings(_SettingsToGate):
         description="The learning rate after the frozen epochs, as a share of the learning rate without them.",
     )
 
-    simulated_step_ms: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
+    simulated_step_ms: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, ChangesStep(), TRAINING] = Field(
         0.0,
         title="Simulated step time (ms)",
         ge=0,
@@ -795,7 +800,7 @@ class Settings(_SettingsToGate):
         "steps.",
     )
 
-    micro_batches: Annotated[int, Decides.NOTHING, UsedBy.TRAIN, TRAINING] = Field(
+    micro_batches: Annotated[int, Decides.NOTHING, UsedBy.TRAIN, ChangesStep(), TRAINING] = Field(
         1,
         title="Micro-batches",
         ge=1,

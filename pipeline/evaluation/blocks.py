@@ -19,8 +19,7 @@ ANSWERS_LEFT_OUT = 200_000_000
 """Limit for the answers of all evaluations together, which take some seconds. A larger evaluation has fewer blocks."""
 ROUNDING = 1e-12
 """Figures that differ by less than this share of their size are equal."""
-_TAIL = 0.5 + INTERVAL_PERCENT / 200
-NORMAL = NormalDist().inv_cdf(_TAIL)
+NORMAL = NormalDist().inv_cdf(0.5 + INTERVAL_PERCENT / 200)
 """An interval reaches this many standard deviations to both sides, if the variance is known."""
 
 
@@ -97,11 +96,12 @@ def student(without_each: Array) -> float:
     return quantile_of(freedom)
 
 
-def quantile_of(freedom: float) -> float:
-    """Return the quantile of Student's t for these degrees of freedom; the normal one for none."""
+def quantile_of(freedom: float, percent: float = INTERVAL_PERCENT) -> float:
+    """Return the quantile of Student's t for an interval of `percent`; the normal one for no degrees of freedom."""
     from scipy.special import stdtrit  # Every command imports this module, and SciPy takes a third of such a start.
 
-    return float(stdtrit(freedom, _TAIL)) if freedom else NORMAL
+    tail = 0.5 + percent / 200
+    return float(stdtrit(freedom, tail)) if freedom else NormalDist().inv_cdf(tail)
 
 
 def correlation_of(one: Array, other: Array) -> float:

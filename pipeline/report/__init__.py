@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import DatasetError
 from pipeline.plan.example_kind import kind_of
@@ -12,12 +12,15 @@ from pipeline.rendezvous.servers import SERVERS
 from pipeline.runs.files import PROMOTION, RESULT, RUN, read_or_empty
 from pipeline.storage import Place, move_whole, place_of, write_whole
 
+if TYPE_CHECKING:
+    from pipeline.report.compared_run import ComparedRun
+
 SAMPLES = 48
 """Maximum number of sample images on a page."""
 REPORT = "report.html"
 REPORT_FILES = (RUN, RESULT, "evaluation.json", PROMOTION, "record/", f"{SERVERS}/")
 """Files and folders of a run that its report reads. `servers/` has the records of the other training servers."""
-COMPARISON_FILES = (RUN, "evaluation.json", "predictions.npz", "record/", f"{SERVERS}/")
+COMPARISON_FILES = (RUN, RESULT, "evaluation.json", "predictions.npz", "record/", f"{SERVERS}/")
 """Files and folders of a run that a comparison reads."""
 
 
@@ -52,25 +55,33 @@ def report_run(run: Place) -> Place:
     return run / REPORT
 
 
-def compare_runs(a: Place, b: Place, to: Path) -> dict[str, Any]:
-    """Write the page that compares two runs, and return the comparison for JSON.
+def compare_runs(places: Sequence[Place], to: Path) -> dict[str, Any]:
+    """Write the page that compares runs, and return the comparison for JSON.
 
     Raises:
+        SettingsError: There are too few or too many runs.
         DatasetError: A folder holds no run.
         OSError: The page cannot be written.
     """
-    from pipeline.report import compare_page
-    from pipeline.report.compare import compare
-    from pipeline.report.page import load
-    from pipeline.runs.recorded_run import load_answers
+    from pipeline.report.compare import LETTERS, Comparison, require_count
+    from pipeline.report.compare_page import Named, render
+    from pipeline.report.compare_words import as_json
 
-    with _local_folder(a, COMPARISON_FILES) as of_a, _local_folder(b, COMPARISON_FILES) as of_b:
-        runs = load(of_a), load(of_b)
-        comparison = compare(*runs, (load_answers(of_a), load_answers(of_b)))
-        page = compare_page.render(runs, (str(a), str(b)), comparison)  # It reads steps of the folders.
+    require_count(len(places))
+    runs = [load_compared_run(place) for place in places]
+    page = render(runs, [Named(str(place)) for place in places])
     with write_whole(to) as file:
         file.write(page.encode("utf-8", "backslashreplace"))
-    return {"comparison": str(to), "a": str(a), "b": str(b), **comparison.as_json()}
+    named = {letter.lower(): str(place) for letter, place in zip(LETTERS, places, strict=False)}
+    return {"comparison": str(to), **named, **as_json(Comparison(runs))}
+
+
+def load_compared_run(place: Place) -> "ComparedRun":
+    """Read what a comparison needs of a run. Raises DatasetError if the folder holds no run."""
+    from pipeline.report.compared_run import load_compared
+
+    with _local_folder(place, COMPARISON_FILES) as folder:
+        return load_compared(folder)
 
 
 @contextmanager

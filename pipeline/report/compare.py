@@ -1,331 +1,315 @@
-"""Comparison of two runs: which one is faster, which one is better, and how sure that is. A is the first one.
+"""The comparison of 2 to 20 runs as plain values: their figures, which run is the best, and what differs.
 
-Neighboring steps take similar times, because a queue that ran empty stays empty for some steps. So blocks of
-neighboring steps are resampled: otherwise the intervals would be far too narrow. The models are compared image by
-image (or row by row) if they were evaluated on the same images (or rows), as before a promotion.
+The models are compared example by example if they were evaluated on the same examples, as before a promotion.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas
-from numpy.typing import NDArray
 
-from pipeline.evaluation.answers import Answers, Metric
+from pipeline.config.declarations import ChangesStep
+from pipeline.config.settings import declared
+from pipeline.errors import SettingsError
+from pipeline.evaluation.answers import Metric
 from pipeline.evaluation.best_epoch import best_epoch, epoch_metric
-from pipeline.evaluation.estimates import INTERVAL_PERCENT, RESAMPLES, Array, Estimate, interval
+from pipeline.evaluation.estimates import Estimate
 from pipeline.evaluation.metrics import METRICS, evaluated_class, figures_in
 from pipeline.evaluation.scales import four_digits
-from pipeline.monitor.diagnosis import Table, is_steady, three_digits
-from pipeline.monitor.limits import OTHERS
-from pipeline.monitor.load import during, load_of
-from pipeline.monitor.verdict import MIN_STEPS
+from pipeline.monitor.diagnosis import three_digits
+from pipeline.report.compared_run import EPOCH_TIME, MEASURES, SPEED, ComparedRun, Measure
+from pipeline.report.ranking import (
+    Ranking,
+    corrected_percent,
+    difference,
+    rank_groups,
+    ranking_of,
+    ratio,
+    widened,
+)
 from pipeline.runs.files import facts
-from pipeline.runs.recorded_run import RecordedRun
 
-MIN_EPOCHS = 5
-"""An interval for the time of an epoch needs at least this many epochs."""
-_MS, _POINTS = "ms", "%"
+MAX_RUNS = 20
+"""Maximum number of runs of a comparison."""
+LETTERS = "ABCDEFGHIJKLMNOPQRST"
+"""The names of the runs, in the order in which they were given."""
+
+
+def require_count(count: int) -> None:
+    """Raise SettingsError unless a comparison can have this number of runs."""
+    if not 2 <= count <= MAX_RUNS:
+        change = "more" if count < 2 else "fewer"
+        raise SettingsError(f"a comparison has 2 to {MAX_RUNS} runs, got {count}: name {change} runs")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A figure of both runs."""
+    """A figure of all runs."""
 
     name: str
     unit: str
-    a: float | None
-    b: float | None
-    low: float | None = None
-    high: float | None = None
-    """Ends of the interval of B minus A, if they are known."""
+    values: tuple[float | None, ...]
+    """The figure of each run; None if it is unknown."""
+    reference: int = 0
+    """The number of the run from which the others differ."""
+    intervals: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    """The interval of the difference from the reference, by the number of the other run, if it is known."""
     metric: str = field(default="", kw_only=True)
     """The key of the metric; empty for a time or a speed."""
 
-    @property
-    def difference(self) -> float | None:
-        """B minus A."""
-        return None if self.a is None or self.b is None else self.b - self.a
+    def difference(self, number: int) -> float | None:
+        """Return the value of a run less that of the reference; None if one of them is unknown."""
+        value, base = self.values[number], self.values[self.reference]
+        return None if value is None or base is None else value - base
 
     def text_of(self, value: float) -> str:
         """Write a value of the row."""
-        if self.unit == _POINTS:
+        if self.unit == "%":
             return f"{value:.2f}%"
         if self.metric and METRICS[self.metric].scale == "amount":
             return four_digits(value)
         return f"{three_digits(value)} {self.unit}".rstrip()
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the row for JSON. The values are named a, b, c and so on."""
+        named = {LETTERS[number].lower(): value for number, value in enumerate(self.values)}
+        differences = {
+            name: dict(zip(("difference", "low", "high"), (self.difference(number), *self._ends(number)), strict=True))
+            for number, name in enumerate(named)
+            if number != self.reference
+        }
+        content = {"name": self.name, "unit": self.unit, **named, "metric": self.metric}
+        if len(self.values) == 2:
+            return content | differences["b"]
+        return content | {"reference": LETTERS[self.reference].lower(), "differences": differences}
+
+    def _ends(self, number: int) -> tuple[float | None, float | None]:
+        return self.intervals.get(number, (None, None))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in nothing but the seed."""
+
+    members: tuple[int, ...]
+    """The numbers of the runs."""
+    scores: tuple[float, ...]
+    """The scores of those whose models are compared."""
+
+    @property
+    def letters(self) -> str:
+        """The names of the runs."""
+        return names_of(self.members)
+
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of a comparison of two runs."""
+    """The comparison of some runs. Runs are named by their numbers, from 0."""
 
-    verdict: str
-    rows: Sequence[Row]
-    differing: Mapping[str, tuple[Any, Any]]
-    """Each setting or other fact that differs, by name, with both values."""
-    note: str
+    runs: Sequence[ComparedRun]
 
-    def as_json(self) -> dict[str, Any]:
-        """Return what the option --json prints."""
+    @cached_property
+    def metric(self) -> Metric | None:
+        """The figure by which the models are compared; None if no model was evaluated."""
+        scored_by = [evaluated_class(_judged(run)).scored_by for run in self.runs if _judged(run)]
+        return next(iter(scored_by), None)
+
+    @cached_property
+    def scores(self) -> dict[int, float]:
+        """The figure of each model that can be ranked, by the number of its run."""
         return {
-            "verdict": self.verdict,
-            "rows": [asdict(row) | {"difference": row.difference} for row in self.rows],
-            "differing": {name: list(values) for name, values in self.differing.items()},
-            "note": self.note,
+            number: value
+            for number, run in enumerate(self.runs)
+            if self.metric and (value := _value_of(run, self.metric)) is not None
         }
 
+    @cached_property
+    def quality(self) -> Ranking | None:
+        """The models, the best first; None if fewer than two were evaluated."""
+        return self.metric and ranking_of(self.scores, self.metric.lower_is_better, self._lead_of_model)
 
-def compare(a: RecordedRun, b: RecordedRun, answers: tuple[Answers | None, Answers | None]) -> Comparison:
-    """Compare two runs. `answers` are the answers of the models to the images that judge them, if they were stored."""
-    why = why_unpaired(a, b, *answers)
-    evaluated = evaluated_rows(a.evaluation, b.evaluation, {} if why else paired(*answers))
-    speed, times = _speed(a, b)
-    if _split(a) != _split(b):
-        evaluated = [replace(row, name=f"{row.name} (A: {_split(a)}, B: {_split(b)})") for row in evaluated]
-    elif _split(a) == "test":  # They stand below the best validation of an epoch.
-        evaluated = [replace(row, name=f"test {row.name}") for row in evaluated]
-    return Comparison(
-        verdict=" ".join(filter(None, [speed, *map(model_sentence, evaluated[:1])])),
-        rows=[*times, _epoch_row(a.epochs, b.epochs), _best_row(a.epochs, b.epochs), *evaluated],
-        differing=differing(a.files.run, b.files.run),
-        note=f"{_note(_noun(a, b))} {why}".rstrip(),
-    )
+    def _lead_of_model(self, best: int, other: int, percent: float) -> Estimate | None:
+        assert self.metric is not None
+        return difference_of_models(self.metric, self.runs[best], self.runs[other], percent)
+
+    @cached_property
+    def speed(self) -> Ranking | None:
+        """The runs, the fastest first, with the ratios of their speeds; None if fewer than two have enough steps.
+
+        The ratios are those to the fastest run, less 1.
+        """
+        speeds = {number: run.measures[SPEED] for number, run in enumerate(self.runs) if SPEED in run.measures}
+
+        def lead_of(best: int, other: int, percent: float) -> Estimate | None:
+            if not speeds[best].value or not speeds[other].value:
+                return None
+            return Estimate(*(each - 1 for each in ratio(speeds[best], speeds[other], percent)))
+
+        return ranking_of({number: each.value for number, each in speeds.items()}, False, lead_of)
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The groups of at least two runs, in the order of their first run."""
+        by_key: dict[Any, list[int]] = {}
+        for number, run in enumerate(self.runs):
+            by_key.setdefault(run.group_key, []).append(number)
+        return [
+            Group(tuple(members), tuple(self.scores[each] for each in members if each in self.scores))
+            for members in by_key.values()
+            if len(members) > 1
+        ]
+
+    @cached_property
+    def quality_of_groups(self) -> Ranking | None:
+        """The groups by the means of their scores; None if fewer than two of one dataset version have two scores."""
+        versions = {self.runs[group.members[0]].files.run.get("dataset_version") for group in self.groups}
+        if self.metric is None or len(versions) != 1:
+            return None
+        return rank_groups([group.scores for group in self.groups], self.metric.lower_is_better)
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """All figures of the runs: those of the steps, of the epochs, and of the models."""
+        return [*self._measured_rows(), self._best_epoch_row(), *self._model_rows()]
+
+    def _measured_rows(self) -> Iterator[Row]:
+        if any(SPEED in run.measures for run in self.runs):
+            yield from (self._measured_row(each) for each in MEASURES)
+        means = tuple(_mean_epoch_s(run) for run in self.runs)
+        row = self._measured_row(EPOCH_TIME)
+        yield Row(row.name, row.unit, means, row.reference, row.intervals)
+
+    def _measured_row(self, measure: Measure) -> Row:
+        figures = [run.measures.get(measure) for run in self.runs]
+        reference = self._reference(self.speed)
+        base, percent = figures[reference], corrected_percent(len(self.runs))
+        intervals = {
+            number: _ends(difference(figure, base, percent))
+            for number, figure in enumerate(figures)
+            if number != reference and figure and base
+        }
+        return Row(measure.name, measure.unit, tuple(each and each.value for each in figures), reference, intervals)
+
+    def _reference(self, ranking: Ranking | None) -> int:
+        """Return the run from which the others differ: of two runs the first one, else the best one."""
+        return ranking.best if ranking and len(self.runs) > 2 else 0
+
+    def _best_epoch_row(self) -> Row:
+        metric = epoch_metric({str(column) for run in self.runs for column in run.epochs})
+        bests = [None if run.is_simulated else best_epoch(run.epochs) for run in self.runs]
+        values = [best.value if best and best.metric is metric else None for best in bests]
+        return _metric_row(f"best validation {metric.title} of an epoch", metric, values)
+
+    def _model_rows(self) -> Iterator[Row]:
+        if self.metric is None:
+            return
+        titles, reference = self._titles(), self._reference(self.quality)
+        figures = [{each.metric.key: each for each in figures_in(_judged(run))} for run in self.runs]
+        known = dict.fromkeys(each.metric for run in self.runs for each in figures_in(_judged(run)))
+        for metric in sorted(known, key=lambda each: each is not self.metric):
+            values = [each[metric.key].estimate.value if metric.key in each else None for each in figures]
+            if sum(value is not None for value in values) > 1:
+                yield _metric_row(titles(metric), metric, values, reference, self._differences(metric))
+
+    def _differences(self, metric: Metric) -> dict[int, Estimate]:
+        """Return the differences of a metric from that of the reference, by the number of the other run."""
+        if len(self.runs) == 2:
+            found = difference_of_models(metric, self.runs[1], self.runs[0], corrected_percent(2))
+            return {1: found} if found else {}
+        # The other metrics of many models would take minutes.
+        leads = self.quality.leads if self.quality and metric is self.metric else {}
+        return {number: Estimate(-lead.value, -lead.high, -lead.low) for number, lead in leads.items()}
+
+    def _titles(self) -> Any:
+        """Return a function that returns the title of a metric, with the split if it is not the validation."""
+        splits = {run.split for run in self.runs if run.evaluation}
+        if len(splits) > 1:
+            named = ", ".join(f"{LETTERS[number]}: {run.split}" for number, run in enumerate(self.runs))
+            return lambda metric: f"{metric.title} ({named})"
+        # Figures of the test split stand below the best validation of an epoch.
+        return lambda metric: f"test {metric.title}" if splits == {"test"} else metric.title
+
+    @cached_property
+    def differing(self) -> dict[str, tuple[Any, ...]]:
+        """What differs: by name, the value of each run, None for a missing one.
+
+        Settings that change the work of a step come first.
+        """
+        of_runs = [dict(facts(run.files.run)) for run in self.runs]
+        names = dict.fromkeys(name for each in of_runs for name in each)
+        values = {name: tuple(each.get(name) for each in of_runs) for name in names}
+        found = [name for name in names if any(value != values[name][0] for value in values[name])]
+        return {name: values[name] for name in sorted(found, key=lambda name: name not in declared(ChangesStep))}
+
+    @cached_property
+    def differing_work(self) -> dict[str, tuple[Any, ...]]:
+        """The settings that differ and change the work of a step."""
+        return {name: values for name, values in self.differing.items() if name in declared(ChangesStep)}
 
 
-def _speed(a: RecordedRun, b: RecordedRun) -> tuple[str, list[Row]]:
-    """Return a sentence about the speed, and the figures of the steady steps."""
-    steady = [is_steady(run.judged) for run in (a, b)]
-    if min(each.sum() for each in steady) < MIN_STEPS:
-        counts = " and ".join(f"{each.sum():,}" for each in steady)
-        return f"Not enough steps to compare the speed: {counts} steady steps, {MIN_STEPS} of each run are needed.", []
-    randoms = np.random.default_rng(0).spawn(2)  # With one generator, runs of equal length would be drawn in pairs.
-    resampled = [
-        {measure.name: _resampled(measure, run.judged, each, random) for measure in _MEASURES}
-        for run, each, random in zip((a, b), steady, randoms, strict=True)
-    ]
-    rows = [_row(each.name, each.unit, *(figures[each.name] for figures in resampled)) for each in _MEASURES]
-    sentence = speed_sentence(*(each["examples a second"] for each in resampled))
-    return f"{sentence} {contention_sentence(a, b)}".rstrip(), rows
+def _judged(run: ComparedRun) -> Mapping[str, Any]:
+    """Return the evaluation of a model; empty if its steps were simulated, so that it says nothing."""
+    return {} if run.is_simulated else run.evaluation
 
 
-def contention_sentence(a: RecordedRun, b: RecordedRun) -> str:
-    """Say how busy other programs kept the cores, if that may have slowed down a run; else return an empty text."""
-    cores = [float(run.files.host.get("cores") or 0) for run in (a, b)]
-    others = [_others(run) for run in (a, b)]
-    if not any(busy > OTHERS * count for busy, count in zip(others, cores, strict=True)):
-        return ""
-    had = " and ".join(
-        f"{busy:.1f} of {count:g} cores during {name}" for name, busy, count in zip("AB", others, cores, strict=True)
-    )
-    return f"But other programs kept {had} busy, which may explain the whole difference."
+def _value_of(run: ComparedRun, metric: Metric) -> float | None:
+    values = [each.estimate.value for each in figures_in(_judged(run)) if each.metric is metric]
+    return next((value for value in values if np.isfinite(value)), None)
 
 
-def _others(run: RecordedRun) -> float:
-    samples = run.servers[run.slowest].rows
-    return load_of(samples, during(samples, run.judged, is_steady(run.judged))).other_cores or 0.0
+def _mean_epoch_s(run: ComparedRun) -> float | None:
+    known = run.epochs[EPOCH_TIME.over].dropna() if EPOCH_TIME.over in run.epochs else ()
+    return float(known.mean()) if len(known) else None
 
 
-@dataclass(frozen=True)
-class _Measure:
-    """A figure of the steady steps: the sum of one column, divided by the sum of another one, times a factor."""
-
-    name: str
-    unit: str
-    over: str
-    under: str = ""
-    """Empty for the number of steps."""
-    factor: float = 1.0
+def _ends(estimate: Estimate) -> tuple[float, float]:
+    return estimate.low, estimate.high
 
 
-_MEASURES = (
-    _Measure("examples a second", "", "input/examples", "step/time_ms", 1000.0),
-    _Measure("time of a step", _MS, "step/time_ms"),
-    _Measure("data wait of a step", _MS, "input/wait_ms"),
-    _Measure("compute of a step", _MS, "step/compute_ms"),
-    _Measure("share of the step time that is data wait", _POINTS, "input/wait_ms", "step/time_ms", 100.0),
-)
+def difference_of_models(metric: Metric, one: ComparedRun, other: ComparedRun, percent: float) -> Estimate | None:
+    """Return a figure of one model less that of another on the same examples, with its interval.
 
-
-@dataclass(frozen=True)
-class ResampledFigure:
-    """A figure, and its value in each resample."""
-
-    value: float
-    resampled: Array
-
-
-def _resampled(
-    measure: _Measure, batches: Table, steady: NDArray[np.bool_], random: np.random.Generator
-) -> ResampledFigure:
-    over = np.asarray(batches[measure.over], dtype=float)[steady]
-    under = np.asarray(batches[measure.under], dtype=float)[steady] if measure.under else np.ones(len(over))
-    value = measure.factor * float(over.sum() / under.sum())
-    return ResampledFigure(value, measure.factor * ratios_of_blocks(over, under, random))
-
-
-def ratios_of_blocks(over: Array, under: Array, random: np.random.Generator) -> Array:
-    """Return the ratio of the sums of two columns in each resample of blocks of neighboring rows, (RESAMPLES,).
-
-    The length of a block is the square root of the number of rows. It is longer than the best for a mean, which is the
-    careful choice, because how far neighbors depend on each other is not known. Blocks wrap around the end, so that all
-    rows are drawn equally often.
+    None if they were not evaluated on the same examples, or if one of them lacks the figure.
     """
-    length = max(1, round(len(over) ** 0.5))
-    starts = random.integers(len(over), size=(RESAMPLES, -(-len(over) // length)))
-    ratios: Array = _block_sums(over, length)[starts].sum(axis=1) / _block_sums(under, length)[starts].sum(axis=1)
-    return ratios
+    ours, theirs = one.answers, other.answers
+    if ours is None or theirs is None or why_unpaired(one, other):
+        return None
+    # A model with more classes than the other may lack a figure.
+    if metric not in ours.metrics or None in (metric.estimator.value(ours), metric.estimator.value(theirs)):
+        return None
+    blocks = ours.blocks(seed=0)
+    estimate = metric.estimator.difference(ours, theirs, blocks)
+    found = metric.rounded(widened(estimate, blocks.count - 1, percent))
+    return found if np.isfinite(found).all() else None
 
 
-def _block_sums(values: Array, length: int) -> Array:
-    """Return the sum of the block that begins at each row."""
-    sums = np.cumsum(np.concatenate([[0.0], values, values[: length - 1]]))
-    of_blocks: Array = sums[length:] - sums[:-length]
-    return of_blocks
-
-
-def _row(name: str, unit: str, a: ResampledFigure, b: ResampledFigure) -> Row:
-    return Row(name, unit, a.value, b.value, *map(float, interval(b.resampled - a.resampled)))
-
-
-def speed_sentence(a: ResampledFigure, b: ResampledFigure) -> str:
-    """Say which run is faster and by how much, or that no difference can be told."""
-    slow, fast, name = (a, b, "B") if b.value >= a.value else (b, a, "A")
-    low, high = interval(fast.resampled / slow.resampled)
-    numbers = f"{three_digits(fast.value)} against {three_digits(slow.value)} examples a second in the steady steps"
-    spread = f"{INTERVAL_PERCENT}% interval {low:.3g} to {high:.3g}"
-    if low <= 1:
-        return (
-            f"The data shows no difference in speed: {name} is {fast.value / slow.value:.3g} times as fast ({spread})."
-        )
-    return f"{name} is {fast.value / slow.value:.3g} times as fast ({spread}): {numbers}."
-
-
-def _epoch_row(a: pandas.DataFrame, b: pandas.DataFrame) -> Row:
-    name, column = "time of an epoch, without validation", "epoch/time_s"
-    times = [each[column].dropna().to_numpy(dtype=float) if column in each else np.empty(0) for each in (a, b)]
-    if min(map(len, times)) < MIN_EPOCHS:
-        return Row(name, "s", *(float(np.mean(each)) if len(each) else None for each in times))
-    randoms = np.random.default_rng(1).spawn(2)
-    resampled = [
-        ResampledFigure(float(np.mean(each)), random.choice(each, (RESAMPLES, len(each))).mean(axis=1))
-        for each, random in zip(times, randoms, strict=True)
-    ]
-    return _row(name, "s", *resampled)
-
-
-def _best_row(a: pandas.DataFrame, b: pandas.DataFrame) -> Row:
-    metric = epoch_metric({*a, *b})
-    bests = [best_epoch(each) for each in (a, b)]
-    of_a, of_b = (best.value if best and best.metric is metric else None for best in bests)
-    return _metric_row(f"best validation {metric.title} of an epoch", metric, of_a, of_b)
-
-
-def _note(noun: str) -> str:
-    return (
-        f"Each interval of a time or a speed contains {INTERVAL_PERCENT}% of {RESAMPLES:,} resamples: of blocks of "
-        f"neighboring steps, and of epochs (if there are at least {MIN_EPOCHS}). The intervals of the models' figures "
-        f"say how much these would differ with other {noun}s. All describe only these two runs: on another day, the "
-        "same settings can give other values."
-    )
-
-
-def _noun(*runs: RecordedRun) -> str:
-    """Return what the examples of the evaluations are."""
-    return "row" if any(evaluated_class(run.evaluation).noun == "row" for run in runs) else "image"
-
-
-def _split(run: RecordedRun) -> str:
-    return str(run.evaluation.get("split", "validation"))
-
-
-def why_unpaired(a: RecordedRun, b: RecordedRun, of_a: Answers | None, of_b: Answers | None) -> str:
-    """Say why the two models cannot be compared example by example; return an empty text if they can."""
-    noun = _noun(a, b)
-    if missing := [name for name, answers in (("A", of_a), ("B", of_b)) if answers is None]:
-        return f"The models are not compared {noun} by {noun}: {' and '.join(missing)} saved no predictions.npz."
-    versions = [run.files.run.get("dataset_version") for run in (a, b)]
-    if versions[0] != versions[1] or not _same_examples(of_a, of_b):
-        return (
-            f"The models are not compared {noun} by {noun}: they were evaluated on different {noun}s, or in "
-            f"another order: A on the {_split(a)} {noun}s of dataset version {versions[0]}, B on the {_split(b)} "
-            f"{noun}s of version {versions[1]}."
-        )
+def why_unpaired(one: ComparedRun, other: ComparedRun) -> str:
+    """Say why two models cannot be compared example by example; return an empty text if they can."""
+    ours, theirs = one.answers, other.answers
+    if ours is None or theirs is None:
+        return "saved no predictions.npz"
+    versions = [run.files.run.get("dataset_version") for run in (one, other)]
+    if versions[0] != versions[1] or type(ours) is not type(theirs) or not np.array_equal(ours.label, theirs.label):
+        return "was evaluated on other examples, or in another order"
     return ""
 
 
-def _same_examples(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and np.array_equal(a.label, b.label)
+def _metric_row(
+    name: str,
+    metric: Metric,
+    values: Sequence[float | None],
+    reference: int = 0,
+    differences: Mapping[int, Estimate] | None = None,
+) -> Row:
+    unit, factor = ("%", 100) if metric.scale == "share" else ("", 1)
+    intervals = {number: (factor * found.low, factor * found.high) for number, found in (differences or {}).items()}
+    scaled = tuple(None if value is None else factor * value for value in values)
+    return Row(name, unit, scaled, reference, intervals, metric=metric.key)
 
 
-def paired(a: Any, b: Any) -> dict[str, Estimate]:
-    """Return the difference of each figure, B minus A, on the same examples, with its interval."""
-    blocks = a.blocks(seed=0)
-    # A model with more classes than the other may lack a figure.
-    both = [metric for metric in a.metrics if None not in (metric.estimator.value(a), metric.estimator.value(b))]
-    return {metric.key: metric.rounded(metric.estimator.difference(b, a, blocks)) for metric in both}
-
-
-def evaluated_rows(a: Mapping[str, Any], b: Mapping[str, Any], differences: Mapping[str, Estimate]) -> list[Row]:
-    """Return each figure that both contents of evaluation.json have, the score of the models first."""
-    of_b = {figure.metric.key: figure.estimate.value for figure in figures_in(b)}
-    score = evaluated_class(a).scored_by
-    return [
-        _metric_row(metric.title, metric, figure.estimate.value, of_b[metric.key], differences.get(metric.key))
-        for figure in sorted(figures_in(a), key=lambda figure: figure.metric is not score)
-        if (metric := figure.metric).key in of_b
-    ]
-
-
-def _metric_row(name: str, metric: Metric, a: float | None, b: float | None, difference: Estimate | None = None) -> Row:
-    unit, factor = (_POINTS, 100) if metric.scale == "share" else ("", 1)
-    is_known = difference is not None and np.isfinite(difference).all()
-    ends = (difference.low, difference.high) if difference and is_known else (None, None)
-    values = (None if value is None else factor * value for value in (a, b, *ends))
-    return Row(name, unit, *values, metric=metric.key)
-
-
-def model_sentence(row: Row) -> str:
-    """Say which model is better, or that no difference can be told."""
-    if row.difference is None or row.low is None or row.high is None:
-        return ""
-    sign = 1 if row.difference >= 0 else -1
-    low, high = sorted((sign * row.low, sign * row.high))
-    spread = f"{INTERVAL_PERCENT}% interval {low:.2g} to {high:.2g}"
-    name, other = ("B", "A") if sign > 0 else ("A", "B")
-    amount = f"{sign * row.difference:.2g}" + (" points" if row.unit == _POINTS else "")
-    if low <= 0 <= high:
-        return f"The data shows no difference in {row.name}: {name} minus {other} is {amount} ({spread})."
-    if METRICS[row.metric].lower_is_better:
-        return f"{other} is better: its {row.name} is {amount} lower ({spread})."
-    return f"{name} is better: its {row.name} is {amount} higher ({spread})."
-
-
-def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return what differs in two contents of run.json: by name, both values, None for a missing one."""
-    facts_a, facts_b = (dict(facts(content)) for content in (a, b))
-    names = list(dict.fromkeys((*facts_a, *facts_b)))
-    pairs = {name: (facts_a.get(name), facts_b.get(name)) for name in names}
-    return {name: values for name, values in pairs.items() if values[0] != values[1]}
-
-
-def cells(row: Row) -> tuple[str, ...]:
-    """Return name, A, B, difference and interval as text; "-" for an unknown value."""
-    spread = "-" if row.low is None or row.high is None else f"{row.text_of(row.low)} to {row.text_of(row.high)}"
-    values = ("-" if value is None else row.text_of(value) for value in (row.a, row.b, row.difference))
-    return (row.name, *values, spread)
-
-
-def format_comparison(result: Mapping[str, Any]) -> str:
-    """Return the result of `as_json`, with the places of the runs, as lines for a terminal."""
-    rows = [Row(**{name: value for name, value in row.items() if name != "difference"}) for row in result["rows"]]
-    table = [("", "A", "B", "B minus A", f"{INTERVAL_PERCENT}% interval of that"), *map(cells, rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
-    differing = [f"{name}: {a} | {b}" for name, (a, b) in result["differing"].items()]
-    head = [result["verdict"], "", f"A  {result['a']}", f"B  {result['b']}", ""]
-    return "\n".join(
-        [*head, *lines, "", *(["what differs, A | B:", *differing, ""] if differing else []), result["comparison"]]
-    )
+def names_of(numbers: Sequence[int]) -> str:
+    """Return the names of runs as a part of a sentence: A; A and B; A, B and C."""
+    *first, last = [LETTERS[number] for number in numbers]
+    return f"{', '.join(first)} and {last}" if first else last

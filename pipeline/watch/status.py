@@ -12,7 +12,7 @@ from pipeline.monitor.gpu_columns import busy_pct, gpus
 from pipeline.report.drawing import format_count
 from pipeline.report.figures import learning_sentence, spent_sentence
 from pipeline.report.utilization import MAX_BOUNDARIES
-from pipeline.runs.files import RunFiles, facts
+from pipeline.runs.files import RunFiles
 from pipeline.watch.tables import Intervals
 from pipeline.watch.view import View
 
@@ -44,7 +44,6 @@ def status(files: RunFiles, view: View, is_over: bool, silent_s: Mapping[int, fl
         "sentences": _sentences(files, view),
         "tables": _tables(files, view, silent_s),
         "facts": _facts(files),
-        "described": {name: str(value) for name, value in facts(files.run)},
         "comet": str(files.result.get("comet") or ""),
     }
 

@@ -8,9 +8,10 @@ import os
 import stat
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import cache, partial, wraps
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
@@ -30,6 +31,8 @@ from plugins.training_monitor.listing import Column, ListQuery, MayRead, list_tr
 from plugins.training_monitor.runs import AirflowRun, Link, Trainings, find_run
 
 if TYPE_CHECKING:
+    from pipeline.report.compare_page import Named
+    from pipeline.report.compared_run import ComparedRun
     from pipeline.watch.copies import Copies
     from pipeline.watch.questions import Questions
 
@@ -108,6 +111,23 @@ def readable_logs(user: Annotated[Any, Depends(get_user)]) -> MayRead:
     return may_read
 
 
+def readable_runs(request: Request, user: Annotated[Any, Depends(get_user)]) -> MayRead:
+    """Return a function that says whether the user may see the runs of a DAG, by its id."""
+
+    @cache
+    def may_read(dag_id: str) -> bool:
+        of_dag = Request({**request.scope, "query_string": urlencode({"dag_id": dag_id}).encode()})
+        try:
+            may_see_runs(of_dag, user)
+        except HTTPException as error:
+            if error.status_code != HTTPStatus.FORBIDDEN:
+                raise
+            return False
+        return True
+
+    return may_read
+
+
 def build() -> FastAPI:
     """Build the application. Each of its addresses requires a log-in."""
     from pipeline.watch.copies import Copies
@@ -133,6 +153,7 @@ def build() -> FastAPI:
     app.get("/dates.json", dependencies=_OF_THE_RUN)(bounded(dates))
     app.get("/run", dependencies=_OF_THE_RUN)(run_page)
     app.get("/data", dependencies=_OF_THE_RUN)(bounded(data))
+    app.get("/compare")(bounded(comparison))
     for address in DOCUMENTS:
         app.get(f"/{address}", dependencies=_OF_THE_RUN)(bounded(partial(document, address)))
     return app
@@ -231,10 +252,9 @@ def dates(
 def run_page(request: Request) -> HTMLResponse:
     """Return the page of a run. It requests its content from `data`, also whether there is such a run."""
     page = _page("run.html")
-    if "other_run_id" not in request.query_params:
-        # The first request of static/run.js: the answer is on its way while the browser still reads the scripts.
-        query = request.scope["query_string"].decode("latin-1")
-        page.headers["Link"] = f"<data?{query}>; rel=preload; as=fetch; crossorigin"
+    # The first request of static/run.js: the answer is on its way while the browser still reads the scripts.
+    query = request.scope["query_string"].decode("latin-1")
+    page.headers["Link"] = f"<data?{query}>; rel=preload; as=fetch; crossorigin"
     return page
 
 
@@ -407,3 +427,59 @@ def _read_document(questions: "Questions", place: Place) -> bytes:
             raise OSError(f"{place} is not a page of a run")
         require_size(place, status.st_size, MAX_DOCUMENT_BYTES)
         return file.read(MAX_DOCUMENT_BYTES)
+
+
+def comparison(
+    request: Request,
+    may_see_runs_of: Annotated[MayRead, Depends(readable_runs)],
+    dag_id: Annotated[list[str], Query()],
+    run_id: Annotated[list[str], Query()],
+) -> Response:
+    """Return the page that compares runs. The address names the DAG and the id of each run, in the same order.
+
+    Runs that cannot be read are left out, and the page says why. Raises 422 if there are too many runs, 403 if the user
+    may see none of them, and 404 if fewer than two can be read.
+    """
+    from pipeline.report.compare import MAX_RUNS
+    from pipeline.report.compare_page import render
+
+    asked = [*dict.fromkeys(zip(dag_id, run_id, strict=False))]
+    if len(dag_id) != len(run_id) or len(asked) > MAX_RUNS:
+        raise HTTPException(422, f"a comparison has 2 to {MAX_RUNS} runs, each with its dag_id and its run_id")
+    if not any(may_see_runs_of(each) for each, _ in asked):
+        raise HTTPException(403, "you do not have permission to see the runs of these DAGs")
+    compared = [_compared(request.app.state.copies, *ids, may_see_runs_of) for ids in asked]
+    found = [each for each in compared if not isinstance(each, str)]
+    left_out = [each for each in compared if isinstance(each, str)]
+    if len(found) < 2:
+        raise HTTPException(404, " ".join(["two runs are needed for a comparison.", *left_out]))
+    runs, named = zip(*found, strict=True)
+    page = render(runs, named, left_out).encode("utf-8", "backslashreplace")
+    return HTMLResponse(page, headers=DOCUMENT_HEADERS)
+
+
+def _compared(
+    copies: "Copies", dag_id: str, run_id: str, may_see_runs_of: MayRead
+) -> "tuple[ComparedRun, Named] | str":
+    """Return what a comparison shows of a run, or a sentence that says why it is left out."""
+    from pipeline.report.compare_page import Named
+    from pipeline.report.compared_run import load_compared
+
+    name = f"{run_id} of {dag_id} is left out:"
+    if not may_see_runs_of(dag_id):
+        return f"{name} you do not have permission to see the runs of this DAG."
+    run = find_run(dag_id, run_id)
+    if run is None:
+        return f"{name} there is no run with this id."
+    if run.training is None:
+        return f"{name} {run.refusal or 'it has no training yet, or never had one'}."
+    try:
+        require_folder(run.training)
+        compared = load_compared(copies.recorded_folder(run.training))
+    # ValueError, KeyError and TypeError: a file has text where a number belongs, or lacks a value.
+    except (TenfoldError, OSError, ValueError, KeyError, TypeError) as error:
+        return f"{name} it cannot be read: {error}."
+    if not compared.files.run:
+        return f"{name} its files were removed."
+    dag, quoted = (quote(each, safe="") for each in (dag_id, run_id))
+    return compared, Named(dag_id, f"../dags/{dag}/runs/{quoted}/plugin/training")

@@ -29,7 +29,7 @@ POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src '
 RUN = "/run?dag_id=image_training&run_id=manual__1"
 KINDS = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 OVER_TIME = ".chart:not([id^=spent]) canvas[role]"
-WAITING, TIME_OF_STEP, LOSS = "#waiting-0-of-0", "#waiting-1-of-0", "#learning-0-of-0"
+WAITING, TIME_OF_STEP, LOSS = "#waiting-0", "#waiting-1", "#learning-0"
 
 
 def describe(folder: Path, steps: int) -> Path:
@@ -214,7 +214,7 @@ def test_waits_of_a_tenth_and_of_two_percent_differ(opened: Opened) -> None:
 
 def test_the_pointer_shows_all_values_wherever_it_is(opened: Opened) -> None:
     page = opened()
-    (place, *values) = point(page, "#machine-0-of-0", 0.6)
+    (place, *values) = point(page, "#machine-0", 0.6)
     assert place.endswith(" s")
     assert [each.split(":")[0] for each in values] == ["busiest core", "all cores", "of the container's limit"]
     assert page.locator(".values:visible").count() == 1
@@ -241,9 +241,9 @@ def test_the_y_axis_follows_the_zoom(opened: Opened) -> None:
 @pytest.mark.parametrize("axis", ["duration", "step", "epoch", "clock"])
 def test_a_zoom_loads_all_rows_of_its_part_on_each_axis(opened: Opened, axis: str) -> None:
     page = opened(f"&x={axis}")
-    rows = partial(canvas_of(page, "#machine-0-of-0").get_attribute, "data-rows")
+    rows = partial(canvas_of(page, "#machine-0").get_attribute, "data-rows")
     before, (first, last) = int(str(rows())), x_ends(page)
-    zoom(page, "#machine-0-of-0", 0.4, 0.6)
+    zoom(page, "#machine-0", 0.4, 0.6)
     until(lambda: int(str(rows())) > before)  # a fifth of the time has more rows than all of it had
     begin, end = x_ends(page)
     assert first < begin < end < last
@@ -318,7 +318,7 @@ def test_the_address_has_the_state_of_the_switches(opened: Opened) -> None:
     assert other.get_by_label("X axis").input_value() == "step"
     assert other.get_by_label("Smoothing").input_value() == "0.5"
     assert other.get_by_role("checkbox", name="Logarithmic").is_checked()
-    rows = [partial(canvas_of(each, "#machine-0-of-0").get_attribute, "data-rows") for each in (page, other)]
+    rows = [partial(canvas_of(each, "#machine-0").get_attribute, "data-rows") for each in (page, other)]
     until(lambda: rows[0]() == rows[1]())
 
 

@@ -257,7 +257,7 @@ def is_drawn(page: Page | Frame) -> bool:
 
 def rows_of_steps(tab: Tab) -> int:
     """Return the number of drawn intervals of steps, or 0 if no step is drawn."""
-    charts = tab.frame.locator("#waiting-0-of-0 canvas[data-rows]")
+    charts = tab.frame.locator("#waiting-0 canvas[data-rows]")
     return int(str(charts.get_attribute("data-rows"))) if charts.count() else 0
 
 
@@ -275,7 +275,7 @@ def test_dragging_loads_more_rows_and_the_button_shows_the_whole_training(logged
         tab = Tab(context, rich)
         assert tab.blank() == []
         whole = rows_shown(tab)
-        chart = tab.frame.locator("#machine-0-of-0 canvas[role]")
+        chart = tab.frame.locator("#machine-0 canvas[role]")
         chart.scroll_into_view_if_needed()
         box = chart.bounding_box()
         with tab.page.expect_request(lambda request: "/data?" in request.url and "start=" in request.url) as requested:
@@ -289,7 +289,7 @@ def test_dragging_loads_more_rows_and_the_button_shows_the_whole_training(logged
         until(lambda: "from=" in tab.page.url and "to=" in tab.page.url)
         for kind in ("PNG", "CSV"):
             with tab.page.expect_download() as download:
-                tab.frame.locator("#machine-0-of-0").get_by_role("button", name=kind, exact=True).click()
+                tab.frame.locator("#machine-0").get_by_role("button", name=kind, exact=True).click()
             assert download.value.path().stat().st_size > 0
         tab.page.reload()
         tab.frame = next(frame for frame in tab.page.frames if "/tenfold/run" in frame.url)
@@ -318,7 +318,7 @@ def charts_over_time(page: Page | Frame) -> int:
 
 def rows_shown(tab: Tab) -> int:
     """Return the number of samples that are shown."""
-    return int(str(tab.frame.locator("#machine-0-of-0 canvas[role]").get_attribute("data-rows")))
+    return int(str(tab.frame.locator("#machine-0 canvas[role]").get_attribute("data-rows")))
 
 
 def drag(page: Page, box: Any, begin: float, end: float) -> None:
@@ -342,7 +342,7 @@ def test_changed_figures_replace_the_shown_ones_and_keep_the_zoom(logged_in: Log
         seen.page.goto(address("/run", rich))
         until(lambda: is_drawn(seen.page))
         seen.page.evaluate("document.querySelector('article section').id = 'before'")
-        drag(seen.page, seen.page.locator("#waiting-0-of-0 canvas[role]").bounding_box(), 0.3, 0.45)
+        drag(seen.page, seen.page.locator("#waiting-0 canvas[role]").bounding_box(), 0.3, 0.45)
         until(lambda: seen.page.locator("#before").count() == 0 and is_drawn(seen.page))
         assert blank(seen.page.locator(".plots > div")) == []
         one, *others = times_shown(seen.page)
@@ -351,35 +351,37 @@ def test_changed_figures_replace_the_shown_ones_and_keep_the_zoom(logged_in: Log
         assert seen.complaints == []
 
 
-def test_two_runs_are_shown_side_by_side(ui: Ui, logged_in: LoggedIn, trained: str, rich: str) -> None:
+def test_trainings_are_chosen_in_the_list_and_compared_on_a_page(
+    ui: Ui, logged_in: LoggedIn, trained: str, rich: str
+) -> None:
+    """The choice stays while the user searches. The page opens in a tab of its own, and can be shared."""
     with logged_in("reader") as context:
         seen = Seen(context.new_page())
-        seen.page.goto(address("/run", trained, other_dag_id=DAG, other_run_id=rich))
-        until(lambda: seen.page.locator("article[data-state=trained]").count() == 2)
-        until(lambda: is_drawn(seen.page))
-        assert blank(seen.page.locator(".plots > div")) == []
-        left, right = (each.bounding_box() for each in seen.page.locator("article").all())
-        assert left["y"] == right["y"]
-        assert left["x"] + left["width"] < right["x"]
-        (begin, end), *others = times_shown(seen.page)
-        assert begin == 0 < end
-        assert others == [[begin, end]] * len(others)
-        values_of = differences(seen.page)
-        assert values_of["model"] == "small_cnn\tresnet50"
-        assert all(len({*values.split("\t")}) == 2 for values in values_of.values()), values_of
-        assert seen.complaints == []
-        seen.page.evaluate("scrollTo(0, 0)")
-        screenshot(seen.page, "two")
-
-
-def differences(page: Page) -> dict[str, str]:
-    """Return the differences of two runs by name: both values, separated by a tab."""
-    folded = page.locator("main > section details")
-    folded.evaluate("each => { each.open = true }")
-    table = page.get_by_role("region", name="Differences").get_by_role("table")
-    found = dict(row.split("\t", 1) for row in table.inner_text().splitlines()[1:])
-    folded.evaluate("each => { each.open = false }")
-    return found
+        seen.page.goto("/tenfold/trainings")
+        search, hint = seen.page.get_by_role("searchbox"), seen.page.locator("#chosen")
+        compare = seen.page.get_by_role("button", name="Compare")
+        assert hint.inner_text() == "Select 2 to 20 trainings to compare them."
+        assert compare.is_disabled()
+        for run_id in (trained, rich):
+            search.fill(run_id)
+            seen.page.get_by_role("checkbox", name=f"choose {run_id} of {DAG}").check()
+        search.fill("no such words")
+        until(lambda: hint.inner_text() == "2 trainings are selected.")
+        with context.expect_page() as opened:
+            compare.click()
+        seen.page.get_by_role("button", name="Clear selection").click()
+        assert hint.inner_text() == "Select 2 to 20 trainings to compare them."
+        shown = Seen(opened.value)
+        shown.page.wait_for_load_state()
+        shown.page.reload()  # repeats messages from before the listener was added
+        shown.until("Bokeh.documents.length && Bokeh.documents[0].is_idle")
+        assert blank(shown.page.locator(".plots > div")) == []
+        assert shown.page.locator("h1").inner_text() == "Comparison of 2 runs"
+        assert {trained, rich} == {*shown.page.locator(".results tbody th a").all_inner_texts()}
+        assert "small_cnn" in shown.page.locator(".differing tr", has_text="model").inner_text()
+        assert shown.complaints == []
+        assert {urlsplit(each).netloc for each in shown.requests} == {urlsplit(ui.url).netloc}
+        screenshot(shown.page, "compare")
 
 
 def test_the_list_can_be_searched_sorted_and_paged(logged_in: LoggedIn, trained: str, rich: str, refused: str) -> None:
@@ -441,7 +443,7 @@ def addresses(ui: Ui) -> list[str]:
     environ = {**os.environ, "AIRFLOW_HOME": str(ui.layout.home), "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True)
     found = done.stdout.splitlines()[-1].split()  # a warning of Airflow may come first
-    assert {"/run", "/data", "/report", "/card", "/inputs", *OF_NO_RUN} <= {*found}
+    assert {"/run", "/data", "/report", "/card", "/inputs", "/compare", *OF_NO_RUN} <= {*found}
     return found
 
 
@@ -452,7 +454,8 @@ def test_pages_require_a_login_and_permission_for_the_dag(ui: Ui, rich: str, add
 
     assert answers("") == dict.fromkeys(addresses, 401)
     assert answers("stranger") == {path: 200 if path in OF_NO_RUN else 403 for path in addresses}
-    assert answers("reader") == {path: 404 if path in ("/card", "/inputs") else 200 for path in addresses}
+    # A comparison needs two runs.
+    assert answers("reader") == {path: 404 if path in ("/card", "/inputs", "/compare") else 200 for path in addresses}
 
 
 def test_the_dates_of_a_dataset_are_shown_with_their_runs(
@@ -494,7 +497,7 @@ def test_an_expired_login_shows_a_message(logged_in: LoggedIn, rich: str) -> Non
     with logged_in("reader") as context:
         page = context.new_page()
         page.goto(address("/run", rich))
-        chart = page.locator("#waiting-0-of-0 canvas[role]")
+        chart = page.locator("#waiting-0 canvas[role]")
         until(lambda: is_drawn(page))
         context.clear_cookies()
         drag(page, chart.bounding_box(), 0.3, 0.45)
@@ -510,8 +513,8 @@ def test_an_unknown_run_has_an_empty_page(ui: Ui, logged_in: LoggedIn, addresses
             assert http.get(f"/tenfold{path}", params={"dag_id": run_id, "run_id": "x"}).status_code in (200, 404), path
     with logged_in("reader") as context:
         seen = Seen(context.new_page())
-        seen.page.goto(address("/run", run_id, other_dag_id=run_id, other_run_id=run_id))
-        until(lambda: seen.page.locator(".empty").all_inner_texts() == 2 * ["There is no run with this id."])
+        seen.page.goto(address("/run", run_id))
+        until(lambda: seen.page.locator(".empty").all_inner_texts() == ["There is no run with this id."])
         assert seen.page.locator("img").count() == 0
         assert seen.complaints == []
 
@@ -555,13 +558,12 @@ def test_html_in_values_of_a_training_is_escaped(
     run_id = ui.run_with(EVIL, folder)
     with logged_in("reader") as context:
         seen = Seen(context.new_page())
-        seen.page.goto(address("/run", run_id, other_dag_id=DAG, other_run_id=run_id))
-        until(lambda: seen.page.locator("article[data-state=trained]").count() == 2)
-        assert seen.page.locator("h1").all_inner_texts() == 2 * [f"{EVIL}: {EVIL}"]
-        assert seen.page.locator(".verdict").all_inner_texts() == 2 * [EVIL]
-        assert seen.page.locator("article > .soft").all_inner_texts() == 2 * [f"{DAG}: {run_id}"]
-        decisions = seen.page.get_by_role("status").filter(has=seen.page.locator(".badge.kept"))
-        assert decisions.all_inner_texts() == 2 * [f"Champion kept {EVIL}"]
+        seen.page.goto(address("/run", run_id))
+        seen.page.locator("article[data-state=trained]").wait_for()
+        assert seen.page.locator("h1").inner_text() == f"{EVIL}: {EVIL}"
+        assert seen.page.locator(".verdict").inner_text() == EVIL
+        decision = seen.page.get_by_role("status").filter(has=seen.page.locator(".badge.kept"))
+        assert decision.inner_text() == f"Champion kept {EVIL}"
         assert seen.page.locator("img").count() == 0
         led_to = seen.page.locator("a").evaluate_all("links => links.map(each => each.href)")
         assert [each for each in led_to if not each.startswith(ui.url)] == []

@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC
+from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -880,7 +882,6 @@ def test_the_page_of_a_run_preloads_its_first_request(client: Client, runs: None
     who, query = logged_in("viewer", "us"), "dag_id=ours&run_id=a%20%3E%2B"
     link = client.get(f"/run?{query}", headers=who).headers["Link"]
     assert link == f"<data?{query}>; rel=preload; as=fetch; crossorigin"
-    assert "Link" not in client.get(f"/run?{query}&other_dag_id=ours&other_run_id=b", headers=who).headers
 
 
 INVALID = [
@@ -900,3 +901,95 @@ def test_invalid_content_of_run_json_does_not_break_the_tab(
     (trained / "run.json").write_text(text)
     answer = client.get("/data?dag_id=ours&run_id=run+1", headers=logged_in("viewer", "us"))
     assert (answer.status_code, answer.json()["status"]["state"] in ("trained", "unknown")) == (200, True)
+
+
+# --- the comparison of trainings --------------------------------------------------------------------------------------
+
+
+def asked(*runs: tuple[str, str]) -> str:
+    """Return the address of the comparison of some runs, by their DAGs and ids."""
+    return f"/compare?{urlencode([pair for ids in runs for pair in zip(('dag_id', 'run_id'), ids, strict=True)])}"
+
+
+@pytest.fixture
+def second(runs: None, tmp_path: Path) -> Path:
+    """The folder of another training, of the run 8 of the DAG `ours`."""
+    from tests.plugins.airflow_runs import add_run
+
+    folder = rich_run(tmp_path / "second", seed=2, epochs=1, steps=20)
+    add_run("ours", "run 8", str(folder))
+    return folder
+
+
+def test_trainings_of_a_page_are_compared(client: Client, second: Path) -> None:
+    answer = client.get(asked(("ours", "run 1"), ("ours", "run 8")), headers=logged_in("viewer", "us"))
+    assert (answer.status_code, answer.text.count("<h1>Comparison of 2 runs</h1>")) == (200, 1)
+    assert "sandbox allow-scripts" in answer.headers["Content-Security-Policy"]
+    assert "../dags/ours/runs/run%208/plugin/training" in answer.text
+
+
+def test_a_run_that_cannot_be_read_is_named_and_left_out(client: Client, second: Path) -> None:
+    lost = [("ours", "run 2"), ("ours", MARKUP), ("ours", "nothing"), ("theirs", "run 1"), ("ours", "run 4")]
+    address = asked(("ours", "run 1"), *lost, ("ours", "run 8"))
+    answer = client.get(address, headers=logged_in("viewer", "us"))
+    assert answer.status_code == 200
+    assert "<h1>Comparison of 2 runs</h1>" in answer.text
+    for sentence in (
+        "run 2 of ours is left out: it has no training yet, or never had one.",
+        "nothing of ours is left out: there is no run with this id.",
+        "run 1 of theirs is left out: you do not have permission to see the runs of this DAG.",
+    ):
+        assert sentence in answer.text, sentence
+    assert MARKUP not in answer.text
+    assert f"{escape(MARKUP)} of ours is left out: its files were removed." in answer.text.replace("&#39;", "&#x27;")
+
+
+def test_one_run_is_no_comparison(client: Client, second: Path) -> None:
+    who = logged_in("viewer", "us")
+    for runs in ([("ours", "run 1")], [("ours", "run 1")] * 2, [("ours", "run 1"), ("ours", "nothing")]):
+        answer = client.get(asked(*runs), headers=who)
+        assert answer.status_code == 404, runs
+        assert "two runs are needed for a comparison" in answer.json()["detail"]
+
+
+def test_a_comparison_requires_permission_for_each_dag(client: Client, second: Path) -> None:
+    theirs = [("theirs", "run 1"), ("theirs", "run 2")]
+    assert client.get(asked(*theirs)).status_code == 401
+    assert client.get(asked(*theirs), headers=logged_in("viewer", "us")).status_code == 403
+    assert client.get(asked(("ours", "run 1"), ("ours", "run 8")), headers=logged_in(None)).status_code == 403
+    # The last DAG of an address may be one that the user may see.
+    answer = client.get(asked(*theirs, ("ours", "run 1")), headers=logged_in("viewer", "us"))
+    assert answer.status_code == 404
+    assert answer.json()["detail"].count("you do not have permission") == 2
+
+
+def test_too_many_runs_are_refused_before_any_is_read(client: Client, runs: None) -> None:
+    who = logged_in("viewer", "us")
+    assert client.get(asked(*(("ours", f"{number}") for number in range(21))), headers=who).status_code == 422
+    assert client.get("/compare?dag_id=ours&run_id=1&run_id=2", headers=who).status_code == 422
+    assert client.get("/compare", headers=who).status_code == 422
+
+
+def test_a_run_whose_files_are_too_large_is_left_out_of_a_comparison(
+    client: Client, second: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    who, address = logged_in("viewer", "us"), asked(("ours", "run 1"), ("ours", "run 8"))
+    for name in ("MAX_RECORD_BYTES", "MAX_UNPACKED_BYTES", "MAX_FILE_BYTES"):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"pipeline.watch.copies.{name}", 100)
+            answer = client.get(address, headers=who)
+            assert answer.status_code == 404
+            assert answer.json()["detail"].count("it cannot be read") == 2
+
+
+@pytest.mark.long
+def test_trainings_in_a_bucket_are_compared(client: Client, second: Path, gcs: FakeGcs) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    gcs.put_folder("bucket", "runs/9/", second)
+    add_run("ours", "run 9", "gs://bucket/runs/9")
+    who = logged_in("viewer", "us")
+    address = asked(("ours", "run 1"), ("ours", "run 9"))
+    # A busy machine may take longer to copy it than the page waits.
+    answer = until(lambda: client.get(address, headers=who), is_expected=lambda each: each.status_code == 200)
+    assert "is left out" not in answer.text

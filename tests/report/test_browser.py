@@ -1,5 +1,6 @@
 """The pages in a real browser: all plots are drawn, without errors or requests, on screens of any size and in print."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.waiting import until
 
 __all__ = ["browser"]
 WIDE, NARROW, PAPER = 1100, 390, 703  # CSS pixels: a monitor, a phone, A4 paper with margins of 12 mm
-DRAWN = {"report": 20, "compare": 6, "samples": 9}
+DRAWN = {"report": 20, "compare": 8, "samples": 9}
 """Number of plots of each page."""
 
 
@@ -22,7 +23,7 @@ DRAWN = {"report": 20, "compare": 6, "samples": 9}
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     a, b = rich_run(folder / "a"), rich_run(folder / "b", seed=2, compute_ms=80.0)
-    compare_runs(a, b, folder / "compare.html")
+    compare_runs([a, b], folder / "compare.html")
     return {
         "report": write_report(a, [("circle", jpeg("red"))], [("a.jpg", jpeg("blue"))]),
         "compare": folder / "compare.html",
@@ -123,3 +124,63 @@ def test_the_wheel_scrolls_the_page_and_a_drag_moves_all_panels(browser: Any, pa
         seen.until(f"{ends}[0] > {before[0]}")
         first, second = seen.page.evaluate(ends)
         assert first == second
+
+
+@pytest.fixture(scope="module")
+def twenty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The comparison of 20 runs: the first two differ only in the seed."""
+    folder = tmp_path_factory.mktemp("twenty")
+    runs = [rich_run(folder / f"run{number}", seed=number, epochs=2, steps=12) for number in range(20)]
+    for number, run in enumerate(runs):
+        described = json.loads((run / "run.json").read_text())
+        settings = {**described["settings"], "seed": number, "batch_size": 32 + max(1, number)}
+        (run / "run.json").write_text(json.dumps({**described, "settings": settings}))
+    compare_runs(runs, folder / "compare.html")
+    return folder / "compare.html"
+
+
+SHOWN = """letter => new Set(Bokeh.documents[0].roots().flatMap(plot => plot.renderers)
+  .filter(each => each.visible && each.tags[1]?.includes(letter)).map(each => each.tags[0]))"""
+"""JavaScript that returns the kinds of the visible lines of a run."""
+
+
+@pytest.mark.long
+def test_each_run_of_a_comparison_can_be_switched_off(browser: Any, twenty: Path) -> None:
+    with browser.new_context(viewport={"width": WIDE, "height": 900}) as context:
+        seen = Document(context, twenty)
+
+        def shown(letter: str) -> set[str]:
+            return set(seen.page.evaluate(f"[...({SHOWN})('{letter}')]"))
+
+        # Of more than five runs, those that differ only in the seed are drawn as their mean.
+        until(lambda: shown("A") == {"run", "group"})
+        assert shown("T") == {"run"}
+        seen.page.get_by_label("Means over seeds").uncheck()
+        assert shown("A") == {"run", "member"}
+        box = seen.page.locator("input[value=T]")
+        box.focus()
+        seen.page.keyboard.press("Space")
+        assert shown("T") == set()
+        assert shown("S") == {"run"}
+        assert seen.page.url.endswith("#hidden=T&means=0")
+        seen.page.reload()  # The address keeps the switches.
+        seen.until("Bokeh.documents.length && Bokeh.documents[0].is_idle")
+        until(lambda: shown("T") == set())
+        assert not box.is_checked()
+        seen.page.get_by_role("button", name="None").click()
+        assert [shown(letter) for letter in "AST"] == [set()] * 3
+        seen.page.get_by_role("button", name="All").click()
+        assert shown("T") == {"run"}
+        assert seen.complaints == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("width", [390, 768, 1280])
+def test_a_comparison_of_twenty_runs_fits_on_any_screen(browser: Any, twenty: Path, width: int) -> None:
+    with browser.new_context(viewport={"width": width, "height": 900}) as context:
+        seen = Document(context, twenty)
+        assert seen.blank_plots() == []
+        assert not seen.is_too_wide()
+        assert seen.page.locator(".results tbody tr").count() == 20
+        assert seen.page.locator(".switches input[value]").count() == 20
+        assert seen.complaints == []

@@ -1,19 +1,18 @@
-"""The comparison of two runs: the metrics, their intervals, the page and the command."""
+"""The comparison of runs: the metrics, their intervals, the page and the command."""
 
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pipeline.__main__ import main
 from pipeline.errors import DatasetError
-from pipeline.evaluation.estimates import interval
 from pipeline.evaluation.metrics import load_predictions, save
 from pipeline.monitor.thinned import all_samples
-from pipeline.report import compare, compare_runs
+from pipeline.report import compare_runs
+from pipeline.report.compared_run import compared
 from pipeline.runs.recorded_run import load_recorded_run
 from pipeline.storage import place_of
 from standins.fake_gcs import FakeGcs
@@ -37,7 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def result(runs: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The result of the comparison. Tests must not change it."""
-    return compare_runs(*runs, tmp_path_factory.mktemp("compared") / "compare.html")
+    return compare_runs(runs, tmp_path_factory.mktemp("compared") / "compare.html")
 
 
 def row(result: dict[str, Any], name: str) -> dict[str, Any]:
@@ -45,8 +44,11 @@ def row(result: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def test_the_verdict_names_the_faster_run_with_an_interval(result: dict[str, Any]):
-    assert result["verdict"].startswith("A is 1.2")
-    assert "times as fast (95% interval 1.1" in result["verdict"]
+    assert "A is surely the faster run: " in result["verdict"]
+    assert "It is 1.2" in result["verdict"]
+    assert "times as fast as B." in result["verdict"]
+    assert "A takes 0.6" in result["verdict"]  # 20 ms of 32 examples
+    assert "s less compute." in result["verdict"]
     compute = row(result, "compute of a step")
     assert compute["low"] < 20 < compute["high"]
     assert compute["high"] - compute["low"] < 1
@@ -60,24 +62,28 @@ def test_the_verdict_names_the_faster_run_with_an_interval(result: dict[str, Any
     }  # fmt: skip
 
 
-def test_the_verdict_names_other_programs_that_may_explain_the_difference(runs: tuple[Path, Path], tmp_path: Path):
-    a, b = (load_recorded_run(run) for run in runs)
-    of_a = {"sys/cores": 2.0, "sys/cpu_pct": 100.0, "proc/cpu_pct": 50.0}
-    of_b = {"sys/cores": 8.0, "sys/cpu_pct": 100.0, "proc/cpu_pct": 750.0, "proc/children_cpu_pct": 40.0}
-    busy = replace(a, servers={0: all_samples(a.servers[0].rows[["time"]].assign(**of_a))})
-    alone = replace(b, servers={0: all_samples(b.servers[0].rows[["time"]].assign(**of_b))})
-    sentence = (
-        "But other programs kept 1.5 of 2 cores during A and 0.1 of 8 cores during B busy, which may explain the "
-        "whole difference."
-    )
-    assert compare.contention_sentence(busy, alone) == sentence
-    assert compare.contention_sentence(alone, alone) == ""
-    assert compare.compare(busy, b, (None, None)).verdict.endswith("explain the whole difference.")
+def test_the_json_of_two_runs_has_its_keys(result: dict[str, Any]):
+    assert {"comparison", "a", "b", "verdict", "rows", "differing", "groups", "note"} == {*result}
+
+
+def test_cores_that_other_programs_keep_busy_are_read_from_the_record(runs: tuple[Path, Path]):
+    a, _ = (load_recorded_run(run) for run in runs)
+    busy = {"sys/cores": 2.0, "sys/cpu_pct": 100.0, "proc/cpu_pct": 50.0}
+    rows = a.servers[0].rows[["time"]].assign(**busy)
+    found = compared(replace(a, servers={0: all_samples(rows)}), None)
+    assert (found.other_cores, found.cores) == (pytest.approx(1.5), 2.0)
 
 
 def test_the_command_refuses_to_compare_a_run_with_itself(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]):
-    assert main(["report", "compare", str(runs[0]), str(runs[0])]) == 1
-    assert "are the same run" in capsys.readouterr().err
+    assert main(["report", "compare", *map(str, (*runs, runs[0]))]) == 1
+    assert "run A and run C are the same run" in capsys.readouterr().err
+
+
+def test_the_command_refuses_too_many_runs(capsys: pytest.CaptureFixture[str]):
+    assert main(["report", "compare", *(f"/no/run{number}" for number in range(21))]) == 1
+    assert "a comparison has 2 to 20 runs, got 21: name fewer runs" in capsys.readouterr().err
+    assert main(["report", "compare", "/no/run"]) == 1
+    assert "a comparison has 2 to 20 runs, got 1: name more runs" in capsys.readouterr().err
 
 
 def test_different_settings_and_hosts_are_listed(result: dict[str, Any]):
@@ -85,55 +91,18 @@ def test_different_settings_and_hosts_are_listed(result: dict[str, Any]):
 
 
 def test_a_run_compared_with_itself_shows_no_difference(runs: tuple[Path, Path], tmp_path: Path):
-    same = compare_runs(runs[0], runs[0], tmp_path / "same.html")
-    assert same["verdict"].startswith("The data shows no difference in speed: B is 1 times as fast (95% interval 0.9")
-    assert "The data shows no difference in accuracy" in same["verdict"]
+    same = compare_runs([runs[0], runs[0]], tmp_path / "same.html")
+    assert "A has the best accuracy, 60.0%, but that is not sure: B may be as good." in same["verdict"]
+    assert "but that is not sure: B may be as fast. It is 1 (0.9" in same["verdict"]
     assert same["differing"] == {}
+    assert same["groups"] == [{"runs": ["a", "b"], "scores": [0.6, 0.6]}]
     assert "Settings, host and software are the same" in Page(tmp_path / "same.html").text
-
-
-@pytest.mark.parametrize(("over", "name"), [(1.5, "B"), (0.5, "A")])
-def test_either_run_can_be_faster(over: float, name: str):
-    slow, fast = (compare.ResampledFigure(value, np.full(9, value)) for value in (100.0, 100.0 * over))
-    assert compare.speed_sentence(slow, fast).startswith(f"{name} is {max(over, 1 / over):.3g} times as fast")
-
-
-def test_block_resampling_covers_the_mean_of_correlated_values():
-    """For correlated series with mean 0, most intervals from single rows would not contain 0."""
-    covered = {"blocks": 0, "rows": 0}
-    for seed in range(60):
-        random = np.random.default_rng(seed)
-        series = correlated(random, 600)
-        drawn = {
-            "blocks": compare.ratios_of_blocks(series, np.ones(600), random),
-            "rows": random.choice(series, (1000, 600)).mean(axis=1),
-        }
-        for name, means in drawn.items():
-            low, high = interval(means)
-            covered[name] += bool(low <= 0 <= high)
-    assert covered["blocks"] > 48
-    assert covered["rows"] < 36
-
-
-def correlated(random: np.random.Generator, count: int) -> np.ndarray:
-    """Return a series in which each value is 0.9 times the previous one, plus noise."""
-    values = [random.normal() / (1 - 0.9**2) ** 0.5]
-    for noise in random.normal(size=count - 1):
-        values.append(0.9 * values[-1] + noise)
-    return np.array(values)
-
-
-def test_blocks_are_drawn_whole_and_wrap_around():
-    values = np.array([1.0, 10.0, 100.0, 1000.0])
-    drawn = compare.ratios_of_blocks(values, np.ones(4), np.random.default_rng(0))
-    pairs = [11, 110, 1100, 1001]
-    assert set(drawn.tolist()) == {(one + other) / 4 for one in pairs for other in pairs}
 
 
 def test_too_few_steps_are_not_compared(tmp_path: Path):
     a, b = (rich_run(tmp_path / name, epochs=2, steps=5) for name in "ab")
-    found = compare_runs(a, b, tmp_path / "compare.html")
-    assert found["verdict"].startswith("Not enough steps to compare the speed: 8 and 8 steady steps, 10 of each")
+    found = compare_runs([a, b], tmp_path / "compare.html")
+    assert "Too few steady steps to compare the speed (A: 8, B: 8; 10 are needed)." in found["verdict"]
     assert row(found, "time of an epoch, without validation")["low"] is None  # two epochs are too few
     assert "examples a second" not in [each["name"] for each in found["rows"]]
 
@@ -152,12 +121,13 @@ def test_models_are_compared_on_the_same_images(tmp_path: Path):
     a, b = (rich_run(tmp_path / name, epochs=1, steps=12) for name in "ab")
     evaluate(a, BAD)
     evaluate(b, GOOD)
-    found = compare_runs(a, b, tmp_path / "compare.html")
+    found = compare_runs([a, b], tmp_path / "compare.html")
     accuracy = row(found, "accuracy")
     paired = load_predictions(b).difference(load_predictions(a), seed=0)
     assert accuracy["difference"] == pytest.approx(100 * paired.value)
     assert (accuracy["low"], accuracy["high"]) == pytest.approx((100 * paired.low, 100 * paired.high), abs=1.5)
-    assert "B is better: its accuracy is 30 points higher (95% interval 2" in found["verdict"]
+    expected = "B is surely the better model: its accuracy is 90.0%. The difference from A is +30.0 points (+2"
+    assert found["verdict"].startswith(expected)
     assert "top-5 accuracy" not in [each["name"] for each in found["rows"]]  # there are only two classes
 
 
@@ -171,46 +141,68 @@ def test_models_on_other_images_have_no_interval(tmp_path: Path, why: str):
         (b / "run.json").write_text((b / "run.json").read_text().replace('"v1"', '"v2"'))
     if why == "no predictions":
         (b / "predictions.npz").unlink()
-    found = compare_runs(a, b, tmp_path / "compare.html")
+    found = compare_runs([a, b], tmp_path / "compare.html")
     assert row(found, "accuracy")["low"] is None
     assert row(found, "accuracy")["a"] == pytest.approx(90)
-    assert "The models are not compared image by image: " in found["note"]
+    assert "Not compared with A image by image: B " in found["note"]
     assert ("B saved no predictions.npz" in found["note"]) == (why == "no predictions")
-    assert "better" not in found["verdict"]
+    assert "A has the best accuracy, 90.0%, but that is not sure: B cannot be compared with it." in found["verdict"]
 
 
 def test_the_page_shows_the_verdict_and_all_differences(result: dict[str, Any]):
     page = Page(Path(result["comparison"]))
     text = " ".join(page.text.split())
-    for expected in (result["verdict"], "examples a second", "B minus A", "host: cores 2 8", "epochs 3 4"):
+    assert "A is surely the faster run: " in text
+    for expected in (
+        "Parentheses show 95% intervals.",
+        "examples a second",
+        "B minus A",
+        "host: cores 2 8",
+        "epochs 3 4",
+    ):
         assert expected in text, expected
     assert Path(result["comparison"]).stat().st_size < 5e6
-    assert page.count("script") == 2
+    assert page.count("script") == 3
 
 
 def test_html_in_names_is_escaped(tmp_path: Path):
     runs = [rich_run(tmp_path / name, epochs=1, steps=12) for name in "ab"]
     described = json.loads((runs[0] / "run.json").read_text())
     (runs[0] / "run.json").write_text(json.dumps({**described, "run_id": EVIL, "settings": {EVIL: EVIL}}))
-    compare_runs(*runs, tmp_path / "compare.html")
+    compare_runs(runs, tmp_path / "compare.html")
     page = Page(tmp_path / "compare.html")
-    assert (page.count("script"), page.count("img")) == (2, 0)
+    assert (page.count("script"), page.count("img")) == (3, 0)
     assert EVIL in page.text
+
+
+def test_a_comparison_of_many_runs_names_each_of_them(runs: tuple[Path, Path], tmp_path: Path):
+    third = rich_run(tmp_path / "c", seed=3, compute_ms=20.0)
+    found = compare_runs([*runs, third], tmp_path / "compare.html")
+    assert (found["a"], found["c"]) == (str(runs[0]), str(third))
+    speed = row(found, "examples a second")
+    assert (speed["reference"], {*speed["differences"]}) == ("c", {"a", "b"})
+    assert speed["differences"]["b"]["low"] < speed["b"] - speed["c"] < speed["differences"]["b"]["high"] < 0
+    assert found["differing"]["epochs"] == [3, 4, 3]
+    assert "C is surely the fastest run" in found["verdict"]
+    assert "B, the slowest one" in found["verdict"]
+    assert "those of all 3 pairs of runs hold together in 95% of all comparisons" in found["note"]
+    page = Page(tmp_path / "compare.html")
+    assert [attributes["value"] for name, attributes in page.tags if "value" in attributes] == ["A", "B", "C"]
 
 
 def test_killed_runs_can_be_compared(tmp_path: Path):
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / "run.json").write_text("{}")
-    found = compare_runs(tmp_path / "a", tmp_path / "b", tmp_path / "compare.html")
-    assert found["verdict"].startswith("Not enough steps")
+    found = compare_runs([tmp_path / "a", tmp_path / "b"], tmp_path / "compare.html")
+    assert found["verdict"].startswith("No model was evaluated yet")
     assert Page(tmp_path / "compare.html").count("script") == 0
 
 
 def test_a_folder_without_a_run_is_refused_and_nothing_is_written(runs: tuple[Path, Path], tmp_path: Path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DatasetError, match=r"empty is not the folder of a run: it has no run\.json"):
-        compare_runs(runs[0], tmp_path / "empty", tmp_path / "compare.html")
+        compare_runs([runs[0], tmp_path / "empty"], tmp_path / "compare.html")
     assert not (tmp_path / "compare.html").exists()
 
 
@@ -224,7 +216,7 @@ def test_the_compare_command_prints_the_table(
     monkeypatch.chdir(tmp_path)
     assert main(["report", "compare", *map(str, runs)]) == 0
     output = capsys.readouterr().out
-    assert output.startswith("A is 1.2")
+    assert "A is surely the faster run" in output.splitlines()[0]
     assert "epochs: 3 | 4" in output
     assert (tmp_path / "compare.html").exists()
     assert main(["report", "compare", *map(str, runs), "--to", "other.html", "--json"]) == 0
@@ -251,7 +243,7 @@ def test_runs_in_a_bucket_can_be_compared(gcs: FakeGcs, runs: tuple[Path, Path],
     places = [place_of(f"gs://bucket/runs/{name}") for name in "ab"]
     for name, run in zip("ab", runs, strict=True):
         gcs.put_folder("bucket", f"runs/{name}/", run)
-    found = compare_runs(*places, tmp_path / "there.html")
-    here = compare_runs(*runs, tmp_path / "here.html")
+    found = compare_runs(places, tmp_path / "there.html")
+    here = compare_runs(runs, tmp_path / "here.html")
     assert found["rows"] == here["rows"]
     assert found["a"] == "gs://bucket/runs/a"

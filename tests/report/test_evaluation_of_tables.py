@@ -19,12 +19,15 @@ from pipeline.evaluation.scales import four_digits
 from pipeline.evaluation.table_classes import ClassPredictions
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row as Recorded
-from pipeline.report import compare, compare_runs, evaluation_section, report_run, write_report
-from pipeline.report.compare import Row
+from pipeline.report import compare_runs, evaluation_section, report_run, write_report
+from pipeline.report.compare import Comparison, difference_of_models
+from pipeline.report.compare_words import cells, quality_sentence
+from pipeline.report.compared_run import compared
 from pipeline.report.evaluation_section import MAX_CLASSES, MAX_COLUMNS
 from pipeline.runs.files import RUN_FORMAT
 from pipeline.runs.recorded_run import load_recorded_run
 from pipeline.stages.build import build
+from tests.report.compared_runs import run_with
 from tests.report.rich import rich_run
 from tests.report.test_report import EVIL, Page, describe
 
@@ -183,18 +186,18 @@ def test_html_in_classes_and_rows_is_escaped(tmp_path: Path):
     assert EVIL in page.text
 
 
-# --- the comparison of two runs ---------------------------------------------------------------------------------------
+# --- the comparison of runs -------------------------------------------------------------------------------------------
 
 
 def row(result: dict[str, Any], name: str) -> dict[str, Any]:
     return next(row for row in result["rows"] if row["name"] == name)
 
 
-def compared(tmp_path: Path, a: Answers, b: Answers, names: list[str]) -> dict[str, Any]:
+def compared_as_files(tmp_path: Path, a: Answers, b: Answers, names: list[str]) -> dict[str, Any]:
     folders = [rich_run(tmp_path / name, epochs=1, steps=12) for name in "ab"]
     for folder, answers in zip(folders, (a, b), strict=True):
         save(folder, answers, evaluation_of(answers, names, seed=0))
-    return compare_runs(*folders, tmp_path / "compare.html")
+    return compare_runs(folders, tmp_path / "compare.html")
 
 
 def numbers(noise: float, seed: int) -> RegressionPredictions:
@@ -210,11 +213,12 @@ def classes(noise: float, seed: int) -> ClassPredictions:
 
 
 def test_the_regression_with_the_lower_error_is_better(tmp_path: Path):
-    found = compared(tmp_path, numbers(400, 1), numbers(200, 2), [])
+    found = compared_as_files(tmp_path, numbers(400, 1), numbers(200, 2), [])
     error = row(found, "mean absolute error")
     assert error["unit"] == ""
     assert error["low"] < error["difference"] < error["high"] < 0
-    assert f"B is better: its mean absolute error is {-error['difference']:.2g} lower (95% interval" in found["verdict"]
+    assert "B is surely the better model: its mean absolute error is " in found["verdict"]
+    assert f"The difference from A is {four_digits(error['difference'], '+')} (" in found["verdict"]
     names = [each["name"] for each in found["rows"]]
     assert names[-3:] == ["mean absolute error", "root mean squared error", "R²"]
     text = text_of(Page(tmp_path / "compare.html"))
@@ -224,9 +228,9 @@ def test_the_regression_with_the_lower_error_is_better(tmp_path: Path):
 
 def test_the_best_epoch_of_a_regression_has_the_lowest_error():
     a, b = (pandas.DataFrame({"step": [1, 2], "val_mae": errors}) for errors in ([20.0, 12.3], [15.0, 16.0]))
-    found = compare._best_row(a, b)
+    [*_, found] = Comparison([replace(run_with(), epochs=epochs) for epochs in (a, b)]).rows
     name = "best validation mean absolute error of an epoch"
-    assert (compare.cells(found), found.metric) == ((name, "12.30", "15.00", "2.700", "-"), "mae")
+    assert (cells(found), found.metric) == ((name, "12.30", "15.00", "2.700", "-"), "mae")
 
 
 def test_the_first_figure_of_a_comparison_is_the_one_that_scores_the_models(tmp_path: Path):
@@ -235,11 +239,13 @@ def test_the_first_figure_of_a_comparison_is_the_one_that_scores_the_models(tmp_
     surer = ClassPredictions.of_batch(LABELS, np.stack([1 - SECOND**2, SECOND**2], axis=1))
     describe(tmp_path)
     run, models = load_recorded_run(tmp_path), (BINARY, surer)
-    a, b = (replace(run, evaluation=evaluation_of(model, ["stays", "leaves"], seed=0)) for model in models)
-    found = compare.compare(a, b, models)
-    figures = [each.metric for each in found.rows if each.low is not None]
+    runs = [
+        compared(replace(run, evaluation=evaluation_of(model, ["stays", "leaves"], seed=0)), model) for model in models
+    ]
+    found = Comparison(runs)
+    figures = [each.metric for each in found.rows if each.metric and each.intervals]
     assert figures == ["log_loss", "auc", "accuracy", "calibration_error"]
-    assert "difference in log loss" in found.verdict
+    assert "log loss" in quality_sentence(found)
 
 
 def test_figures_on_the_test_split_are_named_in_a_comparison(tmp_path: Path):
@@ -248,19 +254,19 @@ def test_figures_on_the_test_split_are_named_in_a_comparison(tmp_path: Path):
     of_test, of_validation = (
         replace(run, evaluation=evaluation_of(BINARY, names, seed=0, split=split)) for split in ("test", "validation")
     )
-    both = [each.name for each in compare.compare(of_test, of_test, (BINARY, BINARY)).rows]
+    both = [each.name for each in Comparison([compared(of_test, BINARY)] * 2).rows]
     assert {"test log loss", "test AUC", "test accuracy"} <= set(both)
-    apart = [each.name for each in compare.compare(of_test, of_validation, (None, None)).rows]
+    apart = [each.name for each in Comparison([compared(each, None) for each in (of_test, of_validation)]).rows]
     assert {"log loss (A: test, B: validation)", "AUC (A: test, B: validation)"} <= set(apart)
 
 
 @pytest.mark.long
 def test_the_classes_with_the_lower_log_loss_are_better(tmp_path: Path):
-    found = compared(tmp_path, classes(0.5, 1), classes(3.0, 2), ["no", "yes"])
+    found = compared_as_files(tmp_path, classes(0.5, 1), classes(3.0, 2), ["no", "yes"])
     loss, auc = row(found, "log loss"), row(found, "AUC")
     assert 0 < loss["low"] < loss["high"]
     assert auc["low"] < auc["high"] < 0
-    assert f"A is better: its log loss is {loss['difference']:.2g} lower (95% interval" in found["verdict"]
+    assert "A is surely the better model: its log loss is " in found["verdict"]
     text = text_of(Page(tmp_path / "compare.html"))
     assert f"log loss {loss['a']:#.4g} {loss['b']:#.4g} {loss['difference']:#.4g} " in text
     assert f"AUC {auc['a']:.3g} {auc['b']:.3g} {auc['difference']:.3g} " in text
@@ -270,29 +276,17 @@ def test_the_classes_with_the_lower_log_loss_are_better(tmp_path: Path):
 @pytest.mark.long
 def test_rows_that_differ_have_no_interval(tmp_path: Path):
     one, other = numbers(400, 1), numbers(200, 2)
-    found = compared(tmp_path, one, replace(other, label=other.label + 1), [])
+    found = compared_as_files(tmp_path, one, replace(other, label=other.label + 1), [])
     assert row(found, "mean absolute error")["low"] is None
-    assert "The models are not compared row by row: they were evaluated on different" in found["note"]
-    assert "A on the validation rows of dataset version" in found["note"]
-    assert "better" not in found["verdict"]
+    assert "Not compared with B row by row: A was evaluated on other examples" in found["note"]
+    assert "is not sure: A cannot be compared with it." in found["verdict"]
 
 
 def test_models_with_other_numbers_of_classes_share_the_figures_of_both():
     labels = np.array([0, 1, 1, 0, 1, 0])
     few = ClassPredictions.of_batch(labels, np.full((6, 2), 0.5))
     many = ClassPredictions.of_batch(labels, np.full((6, 200), 0.005))
-    assert list(compare.paired(few, many)) == ["log_loss", "accuracy", "calibration_error"]
-    assert compare.paired(few, many)["log_loss"].value == pytest.approx(np.log(200) - np.log(2), rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "sentence"),
-    [
-        (-0.3, -0.1, "B is better: its log loss is 0.2 lower (95% interval 0.1 to 0.3)."),
-        (0.1, 0.3, "A is better: its log loss is 0.2 lower (95% interval 0.1 to 0.3)."),
-        (-0.1, 0.5, "The data shows no difference in log loss: B minus A is 0.2 (95% interval -0.1 to 0.5)."),
-    ],
-)
-def test_a_sentence_says_which_model_has_the_lower_loss(low: float, high: float, sentence: str):
-    row = Row("log loss", "", 1.0, 1.0 + (low + high) / 2, low, high, metric="log_loss")
-    assert compare.model_sentence(row) == sentence
+    one, other = run_with(few), run_with(many)
+    found = {each.key: difference_of_models(each, other, one, 95) for each in ClassPredictions.metrics}
+    assert {key for key, difference in found.items() if difference} == {"log_loss", "accuracy", "calibration_error"}
+    assert found["log_loss"].value == pytest.approx(np.log(200) - np.log(2), rel=1e-5)

@@ -133,7 +133,7 @@ def logged_in(browser: Browser, live: Live) -> Iterator[BrowserContext]:
 def test_all_pages_show_the_trainings(
     browser: Browser, live: Live, of_images: Trained, of_table: Trained, of_dates: Trained
 ):
-    """The list, the tab of each run, two runs side by side, the report and the card, without any error of a script."""
+    """The list, the tab of each run, a comparison, the report and the card, without any error of a script."""
     trainings = {"image_training": of_images, "tabular_training": of_table, "retrain": of_dates}
     run_ids = {dag_id: live.run_of(dag_id, training.run) for dag_id, training in trainings.items()}
     with logged_in(browser, live) as context:
@@ -153,11 +153,10 @@ def test_all_pages_show_the_trainings(
             assert blank(frame.locator(".plots > div")) == [], dag_id
 
         one = {"dag_id": "image_training", "run_id": run_ids["image_training"]}
-        other = {"other_dag_id": "retrain", "other_run_id": run_ids["retrain"]}
-        seen.page.goto(f"/tenfold/run?{urlencode({**one, **other})}")
-        until(lambda: seen.page.locator("article[data-state=trained]").count() == 2)
-        until(lambda: all_drawn(seen.page.main_frame))
-        assert seen.page.get_by_role("region", name="Differences").count() == 1
+        compared = [pair for dag_id, run_id in run_ids.items() for pair in (("dag_id", dag_id), ("run_id", run_id))]
+        seen.page.goto(f"/tenfold/compare?{urlencode(compared)}")
+        seen.until("Bokeh.documents.length && Bokeh.documents[0].is_idle")
+        assert seen.page.locator("h1").inner_text() == "Comparison of 3 runs"
         ours = urlsplit(seen.page.url).netloc
         assert {urlsplit(each).netloc for each in seen.requests if each.startswith("http")} == {ours}
 

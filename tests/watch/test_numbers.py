@@ -13,7 +13,9 @@ from pipeline.monitor.diagnosis import percent, summarize, three_digits
 from pipeline.monitor.row import Row
 from pipeline.monitor.verdict import diagnose_run, numbers
 from pipeline.report import page
-from pipeline.report.compare import cells, compare
+from pipeline.report.compare import Comparison
+from pipeline.report.compare_words import cells
+from pipeline.report.compared_run import compared
 from pipeline.runs.recorded_run import load_recorded_run
 from pipeline.watch.page_data import page_data
 from pipeline.watch.view import load_view
@@ -88,7 +90,7 @@ def test_wait_step_time_and_speed_are_the_same_on_all_pages(tmp_path: Path) -> N
     assert (tiles["data wait"], tiles["step time"], tiles["examples per second"]) == (
         share, f"{step} ms", three_digits(speed),
     )  # fmt: skip
-    beside = {row.name: cells(row)[1] for row in compare(run, run, (None, None)).rows}
+    beside = {row.name: cells(row)[1] for row in Comparison([compared(run, None)] * 2).rows}
     assert (beside["data wait of a step"], beside["time of a step"]) == (f"{wait} ms", f"{step} ms")
     assert beside["examples a second"] == three_digits(speed)
     in_report = dict(page.tiles(run, summarize(run.judged)))
@@ -124,7 +126,7 @@ def test_all_pages_show_the_server_that_waits_most(tmp_path: Path) -> None:
     tab, run = shown(folder), load_recorded_run(folder)
     assert f"({wait} of " in tab["sentences"]["waiting"]
     assert page.timing(run, summarize(run.judged)).rows[1][1] == f"{wait} ms"
-    beside = {row.name: cells(row)[1] for row in compare(run, run, (None, None)).rows}
+    beside = {row.name: cells(row)[1] for row in Comparison([compared(run, None)] * 2).rows}
     assert beside["data wait of a step"] == f"{wait} ms"
 
 

@@ -42,7 +42,7 @@ export class Charts {
     this.listeners.push(listener);
   }
 
-  // Draw the rows of these sources, of all trainings of the page. They have the same columns `time` and `step`.
+  // Draw the rows of these sources. They have the same columns `time` and `step`.
   show_rows(sources) {
     this.sources = sources;
     this.draw();

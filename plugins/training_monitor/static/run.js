@@ -1,20 +1,18 @@
-// The page of a run and its training. It shows two side by side if the address names a second one.
+// The page of a run and its training.
 import {Chart} from "./chart.js";
 import {Charts} from "./charts.js";
-import {RequestError, element, follow_theme, link, request_json, run_link, table} from "./monitor.js";
+import {RequestError, element, follow_theme, link, request_json, table} from "./monitor.js";
 import {Source} from "./source.js";
 
-const EVERY_MS = 5000, EVERY_MS_AFTER_END = 60000, MAX_OPEN_ROWS = 8;
+const EVERY_MS = 5000, EVERY_MS_AFTER_END = 60000;
 const ENDED = ["trained", "stopped", "failed", "none", "unknown"];
 
 class Training {
   // The browser has requested the `first` address together with the page, because a header of the page names it.
-  constructor(ids, first, place, number, charts, on_description) {
+  constructor(ids, first, place, charts) {
     this.ids = ids;
     this.first_address = first;
-    this.on_description = on_description;
     this.place = place;
-    this.number = number;
     this.charts = charts;
     this.frames = "";
     this.shown = [];
@@ -23,7 +21,7 @@ class Training {
     this.zoom = null;
     this.head = element("div");
     this.figures = element("div");
-    place.append(this.head, ...(number ? [] : [charts.controls]), this.figures);
+    place.append(this.head, charts.controls, this.figures);
     charts.on_zoom(() => this.take_zoom() && this.refresh_soon());
   }
 
@@ -82,8 +80,6 @@ class Training {
     this.facts.replaceChildren(table(["", ""], status.facts, "Settings and folders"));
     this.sentences = status.sentences;
     this.tables = status.tables;
-    this.described = status.described;
-    this.on_description();
   }
 
   build_head() {
@@ -127,7 +123,7 @@ class Training {
     this.frames = answer.frames;
     if (answer.figures) await this.build(answer.figures);
     this.show_numbers();
-    this.charts.show_rows(trainings.flatMap(({sources}) => ["samples", "batches", "epochs"].map(name => sources.get(name) ?? [])).flat());
+    this.charts.show_rows(["samples", "batches", "epochs"].flatMap(name => this.sources.get(name) ?? []));
     if (answer.figures) for (const {name, section} of this.shown) {
       section.setAttribute("data-drawn", "");
       performance.mark(`${name} drawn`);
@@ -163,7 +159,7 @@ class Training {
   section({name, title, charts}) {
     const sentence = element("p");
     const numbers = element("details", {}, element("summary", {}, "Numbers"));
-    const drawn = charts.map((each, chart) => new Chart(each, `${name}-${chart}-of-${this.number}`, this.charts, source => this.sources.get(source)));
+    const drawn = charts.map((each, chart) => new Chart(each, `${name}-${chart}`, this.charts, source => this.sources.get(source)));
     const plots = element("div", {class: "plots"}, ...drawn.map(chart => chart.element));
     const section = element("section", {}, element("h2", {}, title), sentence, plots, numbers);
     return {name, drawn, sentence, numbers, section};
@@ -199,40 +195,13 @@ class Training {
   }
 }
 
-function ids_from(query, before = "") {
-  const [dag_id, run_id] = [query.get(`${before}dag_id`), query.get(`${before}run_id`)];
-  return dag_id && run_id ? [{dag_id, run_id}] : [];
-}
-
 const next_frame = () => new Promise(done => requestAnimationFrame(() => setTimeout(done)));
 
 const query = new URLSearchParams(location.search);
-const runs = [...ids_from(query), ...ids_from(query, "other_")];
-const main = document.getElementById("runs");
-main.classList.toggle("two", runs.length > 1);
-const charts = new Charts(runs.map(({run_id}) => run_id).join(" ")), differences = element("section", {hidden: ""});
-if (runs.length > 1) main.append(differences);
-const trainings = runs.map((ids, number) => {
-  const place = element("article", {"aria-label": `${ids.dag_id}, ${ids.run_id}`});
-  main.append(place);
-  if (runs.length > 1) place.append(element("p", {class: "soft"}, `${ids.dag_id}: `, run_link(ids, ids.run_id)));
-  const first = runs.length === 1 ? `data${location.search}` : null;
-  return new Training(ids, first, place, number, charts, () => show_differences(trainings));
-});
+const ids = {dag_id: query.get("dag_id"), run_id: query.get("run_id")};
+const place = element("article", {"aria-label": `${ids.dag_id}, ${ids.run_id}`});
+document.getElementById("run").append(place);
+const charts = new Charts(ids.run_id);
+const training = new Training(ids, `data${location.search}`, place, charts);
 follow_theme(() => charts.draw());
-trainings.forEach(training => training.refresh_and_wait());
-
-// Show the settings and facts in which two trainings differ.
-function show_differences(trainings) {
-  const [one, other] = trainings.map(({described}) => described);
-  const described = JSON.stringify([one, other]);
-  if (!one || !other || described === differences.described) return;  // The user may have folded the table.
-  differences.described = described;
-  const all = Object.keys({...one, ...other}).map(name => [name, one[name] ?? "", other[name] ?? ""]);
-  const rows = all.filter(([, first, second]) => first !== second);
-  const heads = ["", ...trainings.map(({ids}) => ids.run_id)];
-  const summary = `Differences: ${rows.length ? `${rows.length} of ${all.length} settings and facts` : "none"}`;
-  const details = element("details", rows.length <= MAX_OPEN_ROWS ? {open: ""} : {}, element("summary", {}, summary), table(heads, rows, "Differences"));
-  differences.replaceChildren(details);
-  differences.hidden = false;
-}
+training.refresh_and_wait();

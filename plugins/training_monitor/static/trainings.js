@@ -1,7 +1,8 @@
-// The list of all trainings, page by page, the newest first. The user may choose two, to see them side by side.
-import {RequestError, dag_link, element, follow_theme, page_link, request_json, run_link} from "./monitor.js";
+// The list of all trainings, page by page, the newest first. The user may choose some, to compare them.
+import {RequestError, dag_link, element, follow_theme, link, page_link, request_json, run_link} from "./monitor.js";
 
 const EVERY_MS = 15000, PAGE = 100, SEARCH_MS = 300;
+const MAX_COMPARED = 20;
 const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 // The columns of the list. The server sends the text of each cell, and searches and sorts by it.
@@ -77,8 +78,10 @@ class Trainings {
   build(place) {
     this.search = element("input", {type: "search", placeholder: "Search all columns", "aria-label": "Search all columns"});
     this.search.addEventListener("input", () => this.search_soon());
-    this.beside = element("button", {type: "button", "aria-describedby": "chosen"}, "Compare");
-    this.beside.addEventListener("click", () => this.show_side_by_side());
+    this.compare = element("button", {type: "button", "aria-describedby": "chosen"}, "Compare");
+    this.compare.addEventListener("click", () => link(this.comparison(), "").click());
+    this.clear = element("button", {type: "button"}, "Clear selection");
+    this.clear.addEventListener("click", () => this.clear_chosen());
     this.hint = element("span", {class: "soft", id: "chosen", role: "status"});
     this.count = element("span", {class: "soft count", role: "status"});
     this.alert = element("p", {class: "verdict", role: "alert", hidden: ""});
@@ -90,7 +93,7 @@ class Trainings {
     this.heads = COLUMNS.map(column => this.head(column));
     const head = element("thead", {}, element("tr", {}, element("td"), ...this.heads));
     this.table = element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Trainings"}, element("table", {class: "list"}, head, this.body));
-    this.tools = element("div", {class: "tools"}, this.search, this.beside, this.hint, this.count);
+    this.tools = element("div", {class: "tools"}, this.search, this.compare, this.clear, this.hint, this.count);
     const dates = element("p", {}, element("a", {href: "dates"}, "Dates of a dataset"));
     place.append(element("h1", {}, "Training monitor"), dates, this.tools, this.alert, this.table, this.empty, this.pages);
   }
@@ -198,11 +201,21 @@ class Trainings {
     this.show_chosen();
   }
 
+  clear_chosen() {
+    this.chosen.clear();
+    for (const {box} of this.lines.values()) box.checked = false;
+    this.show_chosen();
+    this.search.focus();  // The button has the focus, and is about to vanish.
+  }
+
+  // The selection is kept while the user pages and searches, so the words say how many trainings it has.
   show_chosen() {
-    const names = [...this.chosen.values()].map(ids => ids.run_id);
-    this.beside.disabled = names.length !== 2;
-    const words = {0: "Select two trainings.", 1: `Select another training to compare with ${names[0]}.`, 2: names.join(" and ")};
-    this.set_text(this.hint, words[names.length] ?? `${names.length} trainings are selected. Select two.`);
+    const count = this.chosen.size, [first] = this.chosen.values();
+    this.compare.disabled = count < 2 || count > MAX_COMPARED;
+    this.clear.hidden = !count;
+    const words = {0: `Select 2 to ${MAX_COMPARED} trainings to compare them.`, 1: `Select another training to compare with ${first?.run_id}.`};
+    const many = `${count} trainings are selected${count > MAX_COMPARED ? `: select at most ${MAX_COMPARED} to compare them` : ""}.`;
+    this.set_text(this.hint, words[count] ?? many);
   }
 
   // Set a text only if it changes, because a screen reader announces each change.
@@ -210,9 +223,10 @@ class Trainings {
     if (place.textContent !== words) place.textContent = words;
   }
 
-  show_side_by_side() {
-    const [one, other] = this.chosen.values();
-    location.assign(`run?${new URLSearchParams({...one, other_dag_id: other.dag_id, other_run_id: other.run_id})}`);
+  // The address of the page that compares the chosen trainings.
+  comparison() {
+    const ids = [...this.chosen.values()].flatMap(({dag_id, run_id}) => [["dag_id", dag_id], ["run_id", run_id]]);
+    return `compare?${new URLSearchParams(ids)}`;
   }
 
   async follow() {
