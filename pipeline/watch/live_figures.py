@@ -133,12 +133,11 @@ def _servers(drawable: Drawable) -> Figure:
 
 def _each_gpu(drawable: Drawable) -> Iterator[Chart]:
     """Yield a chart with a line for each GPU, if there are several."""
-    if drawable.gpus:
-        of_server = (lambda index: f"server {index}, ") if drawable.servers else (lambda _: "")
-        names = {
-            f"{of_server(server)}GPU {gpu}": (source_of_server(server), f"gpu/{gpu}/util_pct")
-            for server, gpu in drawable.gpus
-        }
+    names = {}
+    for server, gpu in drawable.gpus:
+        label = f"server {server}, GPU {gpu}" if drawable.servers else f"GPU {gpu}"
+        names[label] = source_of_server(server), f"gpu/{gpu}/util_pct"
+    if names:
         yield _busy("Each GPU (% busy)", names)
 
 

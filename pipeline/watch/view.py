@@ -140,7 +140,8 @@ def columns_of_epochs(view: View) -> dict[str, Columns]:
     of_epochs = {"time": times, "step": _listed(numbers * (view.steps_per_epoch or np.nan), digits=12)}
     is_marked = len(numbers) <= MAX_BOUNDARIES
     learned = {name: _listed(view.epochs[name].to_numpy(dtype=float)) for name in LEARNING if name in view.epochs}
-    sources = {"epochs": {**of_epochs, **learned}, "ends": of_epochs if is_marked else {"time": [], "step": []}}
+    ends: Columns = of_epochs if is_marked else {"time": [], "step": []}
+    sources: dict[str, Columns] = {"epochs": {**of_epochs, **learned}, "ends": ends}
     if view.steps_per_epoch:
         seconds = view.spent.tail(MAX_EPOCHS)  # One row for each of the newest epochs.
         parts = {str(name): _listed(values.to_numpy(dtype=float)) for name, values in seconds.items()}

@@ -2,7 +2,7 @@
 import {download, element} from "./monitor.js";
 import {SCALES, X_AXES, number} from "./scales.js";
 
-const LEFT = 58, RIGHT = 14, TOP = 8, BOTTOM = 24, HEIGHT = 168, MIN_LABEL = 92, MIN_GAP = 32;
+const LEFT = 58, RIGHT = 14, TOP = 8, BOTTOM = 24, HEIGHT = 168, MIN_LABEL = 78, MIN_GAP = 32;
 const FONT = "12px Inter, system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif";
 const GRAY = "#7d848c", FAINT = 0.3, BAR = 0.8, SWATCH = 22, PNG_SCALE = 2;
 const MIN_DRAG = 5;  // Pixels. A shorter drag is a click.
