@@ -38,13 +38,14 @@ _COLORS = """() => {
     return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
   };
   const above = element => element ? [...above(element.parentElement), getComputedStyle(element).backgroundColor] : [];
-  const words = Bokeh.documents.flatMap(each => each.roots()).flatMap(plot => [
+  const of_canvases = [...document.querySelectorAll(".chart canvas[role]")].map(each => getComputedStyle(each).color);
+  const of_plots = (globalThis.Bokeh?.documents ?? []).flatMap(each => each.roots()).flatMap(plot => [
     plot.title.text_color,
     ...plot.above.filter(each => each.type === "Legend").map(each => each.label_text_color),
     ...[...plot.left, ...plot.below].flatMap(each => [each.major_label_text_color, each.axis_label_text_color]),
   ]);
   return {
-    words: [...new Set(words.map(each => each.value ?? each))].map(each => painted([each])),
+    words: [...new Set([...of_canvases, ...of_plots].map(each => each.value ?? each))].map(each => painted([each])),
     grounds: [...document.querySelectorAll(".plots")].map(each => painted(above(each))),
   };
 }"""

@@ -182,6 +182,11 @@ def epoch_bars(seconds: pandas.DataFrame) -> Any:
     return plot
 
 
+def look_of_part(part: str) -> tuple[str, str]:
+    """Return color and hatch of a part of the time."""
+    return _SPENT[part]
+
+
 def looks_of_parts(present: Sequence[str]) -> dict[str, Any]:
     """Return colors and hatches of the bars of some parts of the time, which are stacked."""
     colors, hatches = zip(*(_SPENT[part] for part in present), strict=True)

@@ -263,11 +263,11 @@ def _line(samples: Samples, column: str, per_unit: float = 1.0) -> Line:
     return Line(times[0], values[0] / per_unit, times[1], values[1] / per_unit)
 
 
-def add_legend_and_tooltip(plot: Any, lines: Sequence[Any], has_button: bool = True) -> None:
-    """Add a legend of the lines, and a tooltip with the value of a line, with or without a button for the tooltip."""
+def add_legend_and_tooltip(plot: Any, lines: Sequence[Any]) -> None:
+    """Add a legend of the lines, and a tooltip with the value of a line."""
     add_legend(plot, [(line.name, [line]) for line in lines])
     tooltips = [("$name", "$y{0.0}")]
-    plot.add_tools(HoverTool(renderers=list(lines), tooltips=tooltips, mode="mouse", visible=has_button))
+    plot.add_tools(HoverTool(renderers=list(lines), tooltips=tooltips, mode="mouse"))
 
 
 def _thinned(seconds: series.Array, values: series.Array, span: float = 0.0) -> tuple[series.Array, series.Array]:

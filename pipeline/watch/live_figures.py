@@ -1,60 +1,70 @@
-"""The figures of a running training: frames whose sources the page fills, and refills while the training runs.
+"""The figures of a running training, as plain descriptions: the page draws their charts, and fills them while it runs.
 
 The name of a source is the name of its columns in pipeline/watch/view.py.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
-from itertools import groupby
-from typing import Any
-
-import pandas
-from bokeh.models import (
-    BoxZoomTool,
-    ColumnDataSource,
-    PanTool,
-    Range1d,
-    ResetTool,
-    TimedeltaTicker,
-    TimedeltaTickFormatter,
-)
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from pipeline.evaluation.best_epoch import epoch_metric
-from pipeline.monitor.aggregation import HIGHEST
-from pipeline.report.drawing import BLUE, GRAY, GREEN, VERMILION, Figure, add_legend, document_json, new_plot
-from pipeline.report.figures import epoch_bars, learning_figure, learning_lines
-from pipeline.report.utilization import MAX_LINES, PANELS, WHOLE, Curve, add_legend_and_tooltip, look_of_line
-from pipeline.watch.view import Drawable
+from pipeline.report.drawing import BLUE, GREEN, VERMILION
+from pipeline.report.figures import look_of_part
+from pipeline.report.utilization import MAX_LINES, PANELS, WHOLE, look_of_line
+from pipeline.watch.view import Drawable, source_of_server
 
-_ANYTHING = (0.0, 1.0)
-"""The content of every column until the page fills it. Bokeh warns about axes without data."""
-TIME = "time"
-"""Name of the time axis of each panel. The page moves and zooms all axes with this name together."""
+_TRAINING, _VALIDATION = (BLUE, "solid"), (VERMILION, "6 3")
 
 
-@lru_cache(maxsize=32)
-def frames(drawable: Drawable) -> Sequence[dict[str, Any]]:
-    """Return the figures for JSON: each with its name, its title, and its documents of plots.
+@dataclass(frozen=True)
+class Line:
+    """A column of a source as a line, or as one part of stacked bars."""
 
-    The sources are empty: `columns` of a view has their content. So trainings with the same figures share these
-    frames, which take Bokeh half a second.
-    """
-    return [{"name": each.name, "title": each.title, "documents": [*_documents(each)]} for each in figures(drawable)]
+    label: str
+    source: str
+    column: str
+    color: str
+    dash: tuple[int, ...] = ()
+    """Lengths of the dashes and of the gaps between them, in pixels; empty for a solid line."""
+    hatch: str = ""
+    """The hatch of a bar, by its name in Bokeh, which draws the same bars in the report."""
 
 
-def _documents(figure: Figure) -> Iterator[dict[str, Any]]:
-    """Yield a document for each plot, or for plots that share an axis, with the ids of their places on the page.
+@dataclass(frozen=True)
+class Chart:
+    """Lines over the x axis that the reader chooses, or bars by epoch."""
 
-    The page draws one document after another. If it drew all at once, nothing would be visible for seconds.
-    """
-    places = [(f"{figure.name}-{number}", plot) for number, plot in enumerate(figure.items)]
-    for _, together in groupby(places, key=lambda each: each[1].x_range.id):
-        names, plots = zip(*together, strict=True)
-        yield {"places": names, "json": document_json(plots)}
+    title: str
+    lines: tuple[Line, ...]
+    scale: Literal["linear", "symlog"] = "linear"
+    """A symlog axis is linear up to 0.1 and logarithmic above. The reader can make a linear axis logarithmic."""
+    bars: bool = False
+    from_zero: bool = True
+    """Whether the axis begins at zero while the whole training is shown."""
+    top: float | None = None
+    """Lowest end of the axis while the whole training is shown."""
+    is_share: bool = False
+    """Whether the values are from 0 to 1, and are written in percent."""
+    names_idlest: bool = False
+    """Whether the line with the lowest mean is drawn bold and named."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Charts with a title. The status of the training has the sentence of a figure, because it depends on numbers."""
+
+    name: str
+    title: str
+    charts: tuple[Chart, ...]
+
+
+def frames(drawable: Drawable) -> list[dict[str, Any]]:
+    """Return the figures for JSON. Their charts have no values: `columns` of a view has them."""
+    return [asdict(figure) for figure in figures(drawable)]
 
 
 def figures(drawable: Drawable) -> list[Figure]:
-    """Return all figures. Their sentences depend on the numbers, so the status of the training has them."""
+    """Return all figures that have something to show."""
     candidates = (
         (drawable.steps, _waiting),
         (drawable.learning, _learning),
@@ -65,95 +75,81 @@ def figures(drawable: Drawable) -> list[Figure]:
     return [figure(drawable) for has_content, figure in candidates if has_content]
 
 
-def _panel(title: str, top: float | None, height: int = 190) -> Any:
-    """Return a plot over the time since the first sample.
-
-    The page sets the range of its axes. Bokeh would go through all curves of all panels each time that it draws one.
-    """
-    plot = new_plot(title, "", height, along="width")
-    plot.x_range = Range1d(name=TIME)
-    # Dragging zooms in. The panel is too low for a fourth button.
-    zoom = BoxZoomTool(dimensions="width")
-    plot.toolbar.tools = [zoom, PanTool(dimensions="width"), ResetTool()]
-    plot.toolbar.active_drag = zoom
-    plot.xaxis.formatter, plot.xaxis.ticker = TimedeltaTickFormatter(), TimedeltaTicker(desired_num_ticks=4)
-    if top == WHOLE:
-        plot.y_range = Range1d(0, 1.03 * top)
-        plot.yaxis.ticker = [0, 25, 50, 75, 100]
-    else:
-        plot.y_range = _from_zero()
-    ends = ColumnDataSource({"time": []}, name="ends")
-    plot.vspan(x="time", source=ends, line_color=GRAY, line_alpha=0.6, line_dash="2 4")
-    return plot
-
-
-def _from_zero() -> Range1d:
-    """Return a range from 0. The page sets its end."""
-    return Range1d(tags=["from zero"])
-
-
-def _curves(title: str, top: float | None, source: ColumnDataSource, curves: Sequence[Curve]) -> Any:
-    """Return a plot of each curve and its faint highest values, with a legend and a tooltip."""
-    plot, lines = _panel(title, top), []
-    for curve in curves:
-        if curve.column + HIGHEST in source.data:
-            plot.line(TIME, curve.column + HIGHEST, source=source, color=curve.color, line_alpha=0.28)
-        lines.append(
-            plot.line(
-                TIME, curve.column, source=source, color=curve.color, line_width=2.2, line_dash=curve.dash,
-                name=curve.label,
-            )
-        )  # fmt: skip
-    add_legend_and_tooltip(plot, lines, has_button=False)
-    return plot
-
-
-def _source(name: str, columns: Sequence[str]) -> ColumnDataSource:
-    return ColumnDataSource(dict.fromkeys((TIME, *columns), _ANYTHING), name=name)
-
-
 def _waiting(_drawable: Drawable) -> Figure:
-    wait = Curve("waiting", "wait", VERMILION)
-    time = Curve("mean (bold) and longest (faint)", "step/time_ms", BLUE)
-    rate = Curve("examples", "rate", GREEN)
-    plots = (
-        _curves("Waiting for data (% of the step time)", WHOLE, _source("batches", ["wait"]), [wait]),
-        _curves("Time of a step (ms)", None, _source("batches", [time.column, time.column + HIGHEST]), [time]),
-        _curves("Examples a second", None, _source("batches", ["rate"]), [rate]),
+    # A wait of 0.1% and one of 2% are the same on an axis that ends at 100%, where a stall is.
+    wait = Chart(
+        "Waiting for data (% of the step time, logarithmic above 0.1%)",
+        (Line("waiting", "batches", "wait", VERMILION),),
+        scale="symlog",
     )
-    return Figure("waiting", "Does the accelerator wait?", "", plots, is_stacked=True)
+    time = Chart("Time of a step (ms)", (Line("time of a step", "batches", "step/time_ms", BLUE),))
+    rate = Chart("Examples a second", (Line("examples", "batches", "rate", GREEN),))
+    return Figure("waiting", "Does the accelerator wait?", (wait, time, rate))
 
 
 def _learning(drawable: Drawable) -> Figure:
-    empty = pandas.DataFrame(dict.fromkeys(("step", *drawable.learning), _ANYTHING))
-    return learning_figure("", epoch_metric(drawable.learning), partial(learning_lines, empty))
+    metric = epoch_metric(drawable.learning)
+
+    def chart(title: str, column: str, is_share: bool = False) -> Chart:
+        lines = (("training", column, _TRAINING), ("validation", f"val_{column}", _VALIDATION))
+        drawn = tuple(
+            Line(label, "epochs", name, color, _lengths(dash))
+            for label, name, (color, dash) in lines
+            if name in drawable.learning
+        )
+        return Chart(title, drawn, from_zero=False, is_share=is_share)
+
+    charts = chart("Loss", "loss"), chart(metric.title.capitalize(), metric.key, is_share=metric.scale == "share")
+    return Figure("learning", f"Loss and {metric.title}", charts)
 
 
 def _spent(drawable: Drawable) -> Figure:
-    bars = epoch_bars(pandas.DataFrame(dict.fromkeys(drawable.spent, 1.0), index=[1]))
-    bars.y_range = _from_zero()
-    add_legend(bars, [(renderer.name, [renderer]) for renderer in bars.renderers])
-    return Figure("spent", "Where the time went", "", (bars,), is_stacked=True)
+    looks = {part: look_of_part(part) for part in drawable.spent}
+    lines = (Line(part, "spent", part, color, hatch=hatch) for part, (color, hatch) in looks.items())
+    return Figure("spent", "Where the time went", (Chart("Of each epoch (s)", tuple(lines), bars=True),))
 
 
 def _machine(drawable: Drawable) -> Figure:
     panels = {panel.title: panel for panel in PANELS}
-    plots = []
+    charts = []
     for title, columns in drawable.panels:
         panel = panels[title]
-        curves = [curve for curve in panel.curves if curve.column in columns]
-        with_highest = [name for curve in curves for name in (curve.column, curve.column + HIGHEST)]
-        plots.append(_curves(panel.title, panel.top, _source("samples", with_highest), curves))
-    return Figure("machine", "What the machine did", "", tuple(plots), is_stacked=True)
+        lines = (
+            Line(curve.label, "samples", curve.column, curve.color, _lengths(curve.dash))
+            for curve in panel.curves
+            if curve.column in columns
+        )
+        charts.append(Chart(title, tuple(lines), top=panel.top))
+        if title.startswith("GPU (") and not drawable.servers:
+            charts += _each_gpu(drawable)
+    return Figure("machine", "What the machine did", tuple(charts))
 
 
 def _servers(drawable: Drawable) -> Figure:
-    plot = _panel("GPU, or processor if there is no GPU (%)", WHOLE, height=260)
+    names = {f"server {index}": (source_of_server(index), "busy") for index in drawable.servers[:MAX_LINES]}
+    busy = _busy("GPU, or processor if there is no GPU (%)", names)
+    return Figure("servers", "All training servers", (busy, *_each_gpu(drawable)))
+
+
+def _each_gpu(drawable: Drawable) -> Iterator[Chart]:
+    """Yield a chart with a line for each GPU, if there are several."""
+    names = {}
+    for server, gpu in drawable.gpus:
+        label = f"server {server}, GPU {gpu}" if drawable.servers else f"GPU {gpu}"
+        names[label] = source_of_server(server), f"gpu/{gpu}/util_pct"
+    if names:
+        yield _busy("Each GPU (% busy)", names)
+
+
+def _busy(title: str, names: dict[str, tuple[str, str]]) -> Chart:
+    """Return a chart with a line for each name, from the column of a source."""
     lines = []
-    for number in drawable.servers[:MAX_LINES]:
+    for number, (label, (source, column)) in enumerate(names.items()):
         color, dash = look_of_line(number)
-        name = f"server {number}"
-        source = _source(f"busy {number}", ["busy"])  # No other model may have this name.
-        lines.append(plot.line(TIME, "busy", source=source, color=color, line_width=2, line_dash=dash, name=name))
-    add_legend_and_tooltip(plot, lines, has_button=False)
-    return Figure("servers", "All training servers", "", (plot,), is_stacked=True)
+        lines.append(Line(label, source, column, color, _lengths(dash)))
+    return Chart(title, tuple(lines), top=WHOLE, names_idlest=True)
+
+
+def _lengths(dash: str) -> tuple[int, ...]:
+    """Return the lengths in a dash of Bokeh, such as "6 3"."""
+    return () if dash == "solid" else tuple(map(int, dash.split()))

@@ -10,7 +10,7 @@ from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.live_figures import frames
 from pipeline.watch.status import last_sample, status
 from pipeline.watch.tables import Span
-from pipeline.watch.view import Columns, View, columns, drawable, load_view, start_of
+from pipeline.watch.view import Columns, View, columns, columns_of_epochs, drawable, load_view, start_of
 
 
 def page_data(
@@ -23,9 +23,9 @@ def page_data(
 ) -> dict[str, Any]:
     """Return what the page of a training draws.
 
-    Its keys are `status`; `figures` and their name `frames`; `columns`, the rows of the curves by the name that the
-    figures give their source; `after`, which rows were left out; and `settled` (ms since the start): rows before this
-    time never change.
+    Its keys are `status`; `figures` and their name `frames`; `columns`, all rows of the charts by the name that the
+    figures give their source; `newer`, only the rows of a source `after` a time; `settled` (ms since the start): rows
+    over time before it never change; `start` (Unix ms); and `steps_per_epoch`, 0 if it is not known.
 
     Args:
         training: The folder of the training.
@@ -40,17 +40,21 @@ def page_data(
     files = load_files(training)
     view = load_view(training, files.steps_per_epoch, span)
     whole = load_view(training, files.steps_per_epoch) if span else view  # The status is about all of the training.
-    rows, figures = columns(view), drawable(view)
+    figures = drawable(whole)
+    over_time = columns(view, figures)
     name = f"{crc32(repr(figures).encode()):08x}"
-    # The page draws other figures now, whose curves begin empty: it needs all rows.
+    # The page draws other figures now, whose charts begin empty: it needs all rows.
     after = after if name == shown else None
     return {
         "status": status(files, whole, is_over, _silent_s(heartbeats, training, whole, is_over or files.is_complete)),
         "frames": name,
         "figures": None if name == shown else frames(figures),
+        "start": round(1000 * view.start),
+        "steps_per_epoch": files.steps_per_epoch,
         "settled": round(1000 * max(0.0, view.settled - view.start)),
         "after": after,
-        "columns": rows if after is None else {name: _rows_after(each, after) for name, each in rows.items()},
+        "columns": {**(over_time if after is None else {}), **columns_of_epochs(view)},
+        "newer": {} if after is None else {source: _rows_after(rows, after) for source, rows in over_time.items()},
     }
 
 
@@ -69,8 +73,5 @@ def span_of(training: Path, start: float, end: float) -> Span:
 
 
 def _rows_after(rows: Columns, time: float) -> Columns:
-    """Return the rows after a time. Rows that are not over time are few, and all of them are returned."""
-    if "time" not in rows:
-        return rows
     first = next((row for row, each in enumerate(rows["time"]) if each is not None and each > time), len(rows["time"]))
     return {name: values[first:] for name, values in rows.items()}

@@ -262,8 +262,8 @@ def _waiting_sentence(files: RunFiles, view: View) -> str:
     when = "Over the training" if files.is_complete else judged
     ends = "; dotted lines are the ends of epochs" if len(view.epochs) <= MAX_BOUNDARIES else ""
     return (
-        f"{when}, {share} of the time was waiting for data ({three_digits(wait)} of {three_digits(whole)} ms a step). "
-        f"Bold lines are means, and faint lines are the highest values{ends}. Drag over a panel to zoom in."
+        f"{when}, {share} of the time was waiting for data ({three_digits(wait)} of {three_digits(whole)} ms a step)"
+        f"{ends}."
     )
 
 

@@ -12,12 +12,12 @@ import pandas
 from pipeline.evaluation.best_epoch import EPOCH_METRICS
 from pipeline.monitor.aggregation import HIGHEST
 from pipeline.monitor.diagnosis import PARTS, seconds_by_epoch
-from pipeline.monitor.gpu_columns import busy_pct, with_gpus_together
+from pipeline.monitor.gpu_columns import busy_pct, gpus, with_gpus_together
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import first_time, record_folders, segments
 from pipeline.report.figures import MAX_EPOCHS
 from pipeline.report.series import Array
-from pipeline.report.utilization import MAX_BOUNDARIES, PANELS, Curve, Panel, telling
+from pipeline.report.utilization import MAX_BOUNDARIES, MAX_LINES, PANELS, Curve, Panel, telling
 from pipeline.watch.tables import Intervals, Span, epochs, gaps, intervals, step_intervals
 
 Columns = dict[str, list[float | None]]
@@ -36,6 +36,8 @@ class Drawable(NamedTuple):
     """The parts of the time of an epoch."""
     servers: tuple[int, ...]
     """The indices of the training servers; empty if there is only one."""
+    gpus: tuple[tuple[int, str], ...]
+    """Server and number of each GPU; of the idlest ones if there are many, and empty if there is only one."""
 
 
 LEARNING = ("loss", "val_loss", *(key for each in EPOCH_METRICS for key in (each.key, each.validation_key)))
@@ -118,21 +120,28 @@ def _together(samples: Intervals) -> Intervals:
     return Intervals(with_gpus_together(means), with_gpus_together(highest), settled)
 
 
-def columns(view: View) -> dict[str, Columns]:
-    """Return the content of the sources of the figures, by their names. Times are in ms since the start."""
+def source_of_server(index: int) -> str:
+    """Return the name of the source that says how busy a training server and its GPUs were."""
+    return f"server {index}"
+
+
+def columns(view: View, drawn: Drawable) -> dict[str, Columns]:
+    """Return the rows over time of what is drawn, by the names of their sources. Times are in ms since the start."""
     per_units = {curve.column: panel.per_unit for panel, curves in view.panels for curve in curves}
-    ends = view.epochs["time"].to_numpy() if len(view.epochs) <= MAX_BOUNDARIES else np.empty(0)
-    sources: dict[str, Columns] = {
-        "samples": _curves(view, view.samples, per_units),
-        "batches": _batches(view),
-        "ends": {"time": _listed(np.round(1000 * (ends - view.start)), digits=12)},
-    }
-    for name in LEARNING:
-        if name in view.epochs:
-            numbers, values = (view.epochs[column].to_numpy(dtype=float) for column in ("step", name))
-            sources[name] = {"x": _listed(numbers), "y": _listed(values)}
-    if len(view.servers) > 1:
-        sources |= {f"busy {index}": _busy(view, samples) for index, samples in view.servers.items()}
+    servers = {index: view.servers[index] for index in {*drawn.servers, *(server for server, _ in drawn.gpus)}}
+    busy = {source_of_server(index): _busy(view, samples, index, drawn) for index, samples in servers.items()}
+    return {"samples": _curves(view, view.samples, per_units), "batches": _batches(view), **busy}
+
+
+def columns_of_epochs(view: View) -> dict[str, Columns]:
+    """Return the other rows, by the names of their sources. A retry may change any of them."""
+    numbers = view.epochs["step"].to_numpy(dtype=float)
+    times = _listed(np.round(1000 * (view.epochs["time"].to_numpy() - view.start)), digits=12)
+    of_epochs = {"time": times, "step": _listed(numbers * (view.steps_per_epoch or np.nan), digits=12)}
+    is_marked = len(numbers) <= MAX_BOUNDARIES
+    learned = {name: _listed(view.epochs[name].to_numpy(dtype=float)) for name in LEARNING if name in view.epochs}
+    ends: Columns = of_epochs if is_marked else {"time": [], "step": []}
+    sources: dict[str, Columns] = {"epochs": {**of_epochs, **learned}, "ends": ends}
     if view.steps_per_epoch:
         seconds = view.spent.tail(MAX_EPOCHS)  # One row for each of the newest epochs.
         parts = {str(name): _listed(values.to_numpy(dtype=float)) for name, values in seconds.items()}
@@ -140,20 +149,25 @@ def columns(view: View) -> dict[str, Columns]:
     return sources
 
 
-def _curves(view: View, rows: Intervals, per_units: Mapping[str, float]) -> Columns:
-    """Return time, mean and highest value of each metric. A row without values marks a gap in the measurements."""
+def _curves(view: View, rows: Intervals, per_units: Mapping[str, float], has_highest: bool = True) -> Columns:
+    """Return time, step, mean and highest value of each metric. A row without values is a gap in the measurements."""
     times = rows.means["time"].to_numpy()
     breaks = [row + 1 for row in gaps(times)]
-    curves = {"time": _listed(np.insert(np.round(1000 * (times - view.start)), breaks, np.nan), digits=12)}
+    steps = rows.means["step"].to_numpy(dtype=float)
+    curves = {
+        "time": _listed(np.insert(np.round(1000 * (times - view.start)), breaks, np.nan), digits=12),
+        "step": _listed(np.insert(steps, breaks, np.nan), digits=12),
+    }
+    tables = (("", rows.means), (HIGHEST, rows.highest)) if has_highest else (("", rows.means),)
     for name, per_unit in per_units.items():
-        for ending, table in (("", rows.means), (HIGHEST, rows.highest)):
+        for ending, table in tables:
             curves[name + ending] = _listed(np.insert(table[name].to_numpy(dtype=float) / per_unit, breaks, np.nan))
     return curves
 
 
 def _batches(view: View) -> Columns:
     if "step/time_ms" not in view.batches.means:
-        return {name: [] for name in ("time", "wait", "rate", "step/time_ms", f"step/time_ms{HIGHEST}")}
+        return {name: [] for name in ("time", "step", "wait", "rate", "step/time_ms", f"step/time_ms{HIGHEST}")}
     whole = view.batches.means["step/time_ms"]
     # The share of the mean times, and not the mean of the shares: a long step counts by its time.
     means = view.batches.means.assign(
@@ -165,12 +179,13 @@ def _batches(view: View) -> Columns:
     return _curves(view, Intervals(means, highest), {"wait": 1.0, "rate": 1.0, "step/time_ms": 1.0})
 
 
-def _busy(view: View, samples: Intervals) -> Columns:
+def _busy(view: View, samples: Intervals, index: int, drawn: Drawable) -> Columns:
     if "sys/cpu_pct" not in samples.means:
-        return {"time": [], "busy": []}
+        return {"time": [], "step": []}
+    names = [f"gpu/{gpu}/util_pct" for server, gpu in drawn.gpus if server == index]
     means = samples.means.assign(busy=busy_pct(samples.means))
-    curves = _curves(view, Intervals(means, means), {"busy": 1.0})
-    return {name: curves[name] for name in ("time", "busy")}
+    recorded = [name for name in ("busy", *names) if name in means]
+    return _curves(view, Intervals(means, samples.highest), dict.fromkeys(recorded, 1.0), has_highest=False)
 
 
 def _by_epoch(last_steps: Array, steps_per_epoch: int) -> pandas.DataFrame:
@@ -203,4 +218,14 @@ def drawable(view: View) -> Drawable:
         learning=tuple(name for name in LEARNING if name in view.epochs),
         spent=tuple(str(name) for name, seconds in view.spent.items() if seconds.sum() > 0),
         servers=tuple(view.servers) if len(view.servers) > 1 else (),
+        gpus=_idlest_gpus(view),
     )
+
+
+def _idlest_gpus(view: View) -> tuple[tuple[int, str], ...]:
+    busy = {
+        (index, str(gpu)): float(mean)
+        for index, samples in view.servers.items()
+        for gpu, mean in gpus(samples.means, "util_pct").mean().dropna().items()
+    }
+    return tuple(sorted(sorted(busy, key=lambda gpu: busy[gpu])[:MAX_LINES])) if len(busy) > 1 else ()

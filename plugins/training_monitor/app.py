@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     from pipeline.watch.questions import Questions
 
 STATIC = Path(__file__).with_name("static")
-ASSETS = ("monitor.css", "axes.js", "monitor.js", "run.js", "trainings.js", "dates.js", "icon.svg", "icon-dark.svg")
+ASSETS = (
+    *("monitor.css", "icon.svg", "icon-dark.svg", "monitor.js", "run.js", "trainings.js", "dates.js"),
+    *("address.js", "chart.js", "charts.js", "scales.js", "source.js"),
+)
 MAX_ROWS = 1000
 """Limit for the rows of one page of the list."""
 MAX_SEARCH = 200
@@ -50,9 +53,9 @@ MAX_DOCUMENT_BYTES = 64 << 20
 """Maximum size of a document, on a disk or in a bucket. Others may write it, and its reader holds it in memory."""
 PAGES = {
     # The session cookie can be read by scripts, and the pages have Airflow's origin: a script in a name would act as
-    # the user. So no inline script runs. Style elements are allowed, because Bokeh adds its style sheets as elements.
+    # the user. So no inline script runs.
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
     ),
     "Referrer-Policy": "no-referrer",
@@ -175,16 +178,9 @@ async def _with_headers(request: Request, call_next: Callable[[Request], Awaitab
 
 def asset(name: str) -> FileResponse:
     """Return a script, style sheet or icon of the pages. Raises 404 for any other name."""
-    import bokeh
-
-    import pipeline.report
-
-    ours = {each: STATIC / each for each in ASSETS}
-    library = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
-    known = {**ours, "words.js": Path(pipeline.report.__file__).with_name("words.js"), "bokeh.js": library}
-    if name not in known:
+    if name not in ASSETS:
         raise HTTPException(404, f"no file {name!r}")
-    return FileResponse(known[name], headers={"Cache-Control": "private, max-age=3600"})
+    return FileResponse(STATIC / name, headers={"Cache-Control": "private, max-age=3600"})
 
 
 def trainings_page() -> HTMLResponse:

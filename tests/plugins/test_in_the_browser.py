@@ -45,8 +45,6 @@ OF_AIRFLOW = "An iframe which has both allow-scripts and allow-same-origin for i
 """The only browser warning that Airflow causes, by the sandbox of its plugin frames."""
 EVIL = "<img src=x onerror=alert(1)>"
 UNDRAWN = "article section:not([data-drawn])"
-OF_A_FIGURE = "name => Bokeh.documents.map(each => each.get_model_by_name(name)).find(each => each)"
-"""JavaScript that returns the Bokeh model with a given name."""
 NO_RUNS = ("../../../etc/passwd", EVIL + "?", "x" * 300, "a\0b", "manual__2026-01-01T00:00:00+00:00", "'; --")
 OF_NO_RUN = ("/assets/{name}", "/trainings", "/dates")
 """Addresses that reveal nothing about a run. Every logged-in user can request them."""
@@ -230,10 +228,10 @@ def test_a_training_is_started_from_the_form_and_updates_on_the_tab(
     with logged_in("admin") as context:
         tab = Tab(context, triggered)
         tab.frame.evaluate("window.never_loaded_again = true")
-        drawn = until(lambda: tab.state == "training" and last_step_drawn(tab), 900, 0.2)
+        drawn = until(lambda: tab.state == "training" and rows_of_steps(tab), 900, 0.2)
         progress = tab.progress
         release(ui, HELD[0])
-        until(lambda: tab.progress != progress and last_step_drawn(tab) > drawn, pause=0.2)
+        until(lambda: tab.progress != progress and rows_of_steps(tab) > drawn, pause=0.2)
         assert tab.state == "training"
         assert "step" in tab.progress
         assert 0 < tab.frame.locator("progress").evaluate("bar => bar.value") < 1
@@ -257,12 +255,10 @@ def is_drawn(page: Page | Frame) -> bool:
     return page.locator("section[data-drawn]").count() > 0 and page.locator(UNDRAWN).count() == 0
 
 
-def last_step_drawn(tab: Tab) -> float:
-    """Return the time of the last drawn step in ms from the start, or 0 if no step is drawn."""
-    # Before the first figures, the page has not loaded Bokeh yet.
-    documents = "(globalThis.Bokeh?.documents ?? [])"
-    newest = f"{documents}.map(each => each.get_model_by_name('batches')?.data.time.at(-1) ?? 0)"
-    return float(tab.frame.evaluate(f"Math.max(0, ...{newest})"))
+def rows_of_steps(tab: Tab) -> int:
+    """Return the number of drawn intervals of steps, or 0 if no step is drawn."""
+    charts = tab.frame.locator("#waiting-0 canvas[data-rows]")
+    return int(str(charts.get_attribute("data-rows"))) if charts.count() else 0
 
 
 def test_all_figures_of_a_rich_run_are_drawn(ui: Ui, logged_in: LoggedIn, rich: str) -> None:
@@ -274,48 +270,55 @@ def test_all_figures_of_a_rich_run_are_drawn(ui: Ui, logged_in: LoggedIn, rich: 
         tab.check(ui.url)
 
 
-def test_dragging_loads_more_rows_and_reset_shows_the_whole_training(logged_in: LoggedIn, rich: str) -> None:
+def test_dragging_loads_more_rows_and_the_button_shows_the_whole_training(logged_in: LoggedIn, rich: str) -> None:
     with logged_in("reader") as context:
         tab = Tab(context, rich)
         assert tab.blank() == []
-        whole = rows_between(tab, 10_000, 12_000)
-        panel = tab.frame.locator("#machine-0")
-        panel.scroll_into_view_if_needed()
-        box = panel.bounding_box()
+        whole = rows_shown(tab)
+        chart = tab.frame.locator("#machine-0 canvas[role]")
+        chart.scroll_into_view_if_needed()
+        box = chart.bounding_box()
         with tab.page.expect_request(lambda request: "/data?" in request.url and "start=" in request.url) as requested:
             drag(tab.page, box, 0.3, 0.45)
         assert "end=" in requested.value.url
         (begin, end), *others = times_shown(tab.frame)
         assert 0 < begin < end < 30_000
-        assert others == [[begin, end]] * (panels_over_time(tab.frame) - 1)  # all panels zoom together
-        until(lambda: rows_between(tab, begin, end) > 4 * (end - begin) / 1000)
-        panel.hover()
+        assert others == [[begin, end]] * (charts_over_time(tab.frame) - 1)  # all charts zoom together
+        until(lambda: rows_shown(tab) > 4 * (end - begin) / 1000)
+        # The address that the user sees is that of Airflow's page, which also may save files.
+        until(lambda: "from=" in tab.page.url and "to=" in tab.page.url)
+        for kind in ("PNG", "CSV"):
+            with tab.page.expect_download() as download:
+                tab.frame.locator("#machine-0").get_by_role("button", name=kind, exact=True).click()
+            assert download.value.path().stat().st_size > 0
+        tab.page.reload()
+        tab.frame = next(frame for frame in tab.page.frames if "/tenfold/run" in frame.url)
+        until(lambda: is_drawn(tab.frame) and times_shown(tab.frame)[0] == pytest.approx([begin, end]))
         with tab.page.expect_request(lambda request: "/data?" in request.url and "start=" not in request.url):
-            panel.get_by_title("Reset").click()
-        until(lambda: rows_between(tab, 10_000, 12_000) == whole)
+            tab.frame.get_by_role("button", name="Show all").click()
+        until(lambda: rows_shown(tab) == whole)
         assert tab.blank() == []
         assert [each for each in tab.complaints if OF_AIRFLOW not in each] == []
 
 
 def times_shown(page: Page | Frame) -> list[list[float]]:
-    """Return start and end of the time axis of each panel, in ms."""
-    axes = "Bokeh.documents.map(each => each.get_model_by_name('time')).filter(each => each)"
-    found: list[list[float]] = page.evaluate(f"{axes}.map(({{start, end}}) => [start, end])")
-    return found
+    """Return start and end of the time axis of each chart, in ms."""
+    return [
+        [float(place) for place in str(each.get_attribute("data-x")).split(",")]
+        for each in page.locator(".chart:not([id^=spent]) canvas[data-x]").all()
+    ]
 
 
-def panels_over_time(page: Page | Frame) -> int:
-    """Return the number of panels with a time axis."""
-    count = page.locator(", ".join(f"[id^={name}-]" for name in ("waiting", "machine", "servers"))).count()
+def charts_over_time(page: Page | Frame) -> int:
+    """Return the number of charts with a time axis."""
+    count = page.locator(".chart:not([id^=spent])").count()
     assert count > 4
     return count
 
 
-def rows_between(tab: Tab, begin: float, end: float) -> int:
-    """Return the number of drawn samples in a span of time in ms."""
-    count = f"""([begin, end]) => [...({OF_A_FIGURE})("samples").data.time]
-      .filter(time => begin <= time && time <= end).length"""
-    return int(tab.frame.evaluate(count, [begin, end]))
+def rows_shown(tab: Tab) -> int:
+    """Return the number of samples that are shown."""
+    return int(str(tab.frame.locator("#machine-0 canvas[role]").get_attribute("data-rows")))
 
 
 def drag(page: Page, box: Any, begin: float, end: float) -> None:
@@ -339,12 +342,12 @@ def test_changed_figures_replace_the_shown_ones_and_keep_the_zoom(logged_in: Log
         seen.page.goto(address("/run", rich))
         until(lambda: is_drawn(seen.page))
         seen.page.evaluate("document.querySelector('article section').id = 'before'")
-        drag(seen.page, seen.page.locator("#waiting-0").bounding_box(), 0.3, 0.45)
+        drag(seen.page, seen.page.locator("#waiting-0 canvas[role]").bounding_box(), 0.3, 0.45)
         until(lambda: seen.page.locator("#before").count() == 0 and is_drawn(seen.page))
         assert blank(seen.page.locator(".plots > div")) == []
         one, *others = times_shown(seen.page)
         assert one[0] > 0
-        assert others == [one] * (panels_over_time(seen.page) - 1)  # no panel of the replaced figures is left
+        assert others == [one] * (charts_over_time(seen.page) - 1)  # no chart of the replaced figures is left
         assert seen.complaints == []
 
 
@@ -494,10 +497,10 @@ def test_an_expired_login_shows_a_message(logged_in: LoggedIn, rich: str) -> Non
     with logged_in("reader") as context:
         page = context.new_page()
         page.goto(address("/run", rich))
-        panel = page.locator("#waiting-0")
+        chart = page.locator("#waiting-0 canvas[role]")
         until(lambda: is_drawn(page))
         context.clear_cookies()
-        drag(page, panel.bounding_box(), 0.3, 0.45)
+        drag(page, chart.bounding_box(), 0.3, 0.45)
         page.get_by_role("alert").wait_for()
         assert page.get_by_role("alert").inner_text().startswith("You are no longer logged in")
 
@@ -630,8 +633,9 @@ def test_the_tab_is_accessible_by_keyboard_and_screen_reader(logged_in: LoggedIn
         assert frame.get_by_role("status").first.inner_text() == "Trained"
         assert frame.get_by_role("heading", level=1).count() == 1
         assert frame.get_by_role("heading", level=2).all_inner_texts() == tab.sections
-        for number in range(len(tab.sections)):
-            assert frame.get_by_role("img").nth(number).get_attribute("aria-label"), tab.sections[number]
+        charts = frame.get_by_role("application").all()
+        assert len(charts) == frame.locator(".chart").count()
+        assert all(chart.get_attribute("aria-label") for chart in charts)
         frame.evaluate("scrollTo(0, 0); document.body.tabIndex = -1; document.body.focus()")
         visited = [tabbed(tab) for _ in range(40)]
         assert {"Report", "Settings and folders", "Numbers"} <= {*visited}

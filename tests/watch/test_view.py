@@ -11,6 +11,7 @@ import pytest
 from pipeline.monitor.gpu_columns import busy_pct
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
+from pipeline.report.utilization import MAX_LINES
 from pipeline.runs.files import RUN_FORMAT
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.page_data import page_data, span_of
@@ -39,23 +40,47 @@ def status_of(run: Path, is_over: bool = False, heartbeats: Heartbeats | None = 
     return page_data(run, is_over, heartbeats=heartbeats)["status"]
 
 
-def test_all_figures_have_unique_sources(run: Path) -> None:
+def test_all_lines_have_a_column(run: Path) -> None:
     drawn = page_data(run, is_over=False)
     assert [figure["name"] for figure in drawn["figures"]] == ["waiting", "learning", "spent", "machine", "servers"]
-    documents = [json.dumps(each["json"]) for figure in drawn["figures"] for each in figure["documents"]]
+    for figure in drawn["figures"]:
+        for chart in figure["charts"]:
+            assert chart["lines"], chart["title"]
+            for line in chart["lines"]:
+                assert line["column"] in drawn["columns"][line["source"]], line
     for name, columns in drawn["columns"].items():
-        # The page finds a source by its name. Bokeh raises an error if two models of a document share a name.
-        counts = [text.count(f'"name": "{name}"') for text in documents]
-        assert max(counts) == 1, name
         assert len({len(values) for values in columns.values()}) == 1, name
-    assert {f"busy {index}" for index in range(SERVERS)} < drawn["columns"].keys()
+        assert {"time", "step"} < columns.keys() or name in ("ends", "spent"), name
     json.dumps(drawn, allow_nan=False)
 
 
-def test_each_plot_is_a_document_unless_plots_share_an_axis(run: Path) -> None:
-    places = [each["places"] for figure in page_data(run, is_over=False)["figures"] for each in figure["documents"]]
-    assert places[:5] == [("waiting-0",), ("waiting-1",), ("waiting-2",), ("learning-0", "learning-1"), ("spent-0",)]
-    assert {len(each) for each in places[5:]} == {1}
+def test_each_row_has_its_step(run: Path) -> None:
+    drawn = page_data(run, is_over=False)
+    assert drawn["steps_per_epoch"] == STEPS
+    assert drawn["start"] == pytest.approx(1e12, abs=3000)
+    for source in ("samples", "batches", "server 1"):
+        steps = drawn["columns"][source]["step"]
+        assert steps == sorted(steps)
+        assert steps[-1] == EPOCHS * STEPS
+    assert drawn["columns"]["epochs"]["step"] == [STEPS * epoch for epoch in range(1, EPOCHS + 1)]
+
+
+def test_each_gpu_has_a_line_if_there_are_several(run: Path, tmp_path: Path) -> None:
+    assert drawable(load_view(run, STEPS)).gpus == tuple(
+        (server, str(gpu)) for server in range(SERVERS) for gpu in (0, 1)
+    )
+    [*_, chart] = [chart for figure in page_data(run, is_over=False)["figures"] for chart in figure["charts"]]
+    assert (chart["title"], chart["names_idlest"]) == ("Each GPU (% busy)", True)
+    assert [line["label"] for line in chart["lines"]][:3] == ["server 0, GPU 0", "server 0, GPU 1", "server 1, GPU 0"]
+    sinks = Records(tmp_path)
+    for second in range(60):
+        gpus = {f"gpu/{gpu}/util_pct": 100.0 - gpu for gpu in range(20)}
+        sinks.write(Row("samples", 1e9 + second, second, {"sys/cpu_pct": 50.0, **gpus}))
+    sinks.close()
+    shown = drawable(load_view(tmp_path, STEPS))
+    assert (len(shown.gpus), shown.servers) == (MAX_LINES, ())
+    assert {int(gpu) for _, gpu in shown.gpus} == {*range(20 - MAX_LINES, 20)}  # the idlest ones
+    assert "server 0" in page_data(tmp_path, is_over=False)["columns"]
 
 
 def test_the_time_of_each_epoch_is_divided_into_parts(run: Path) -> None:
@@ -87,11 +112,11 @@ def test_only_new_rows_are_sent_after_the_first_request(run: Path) -> None:
     whole = page_data(run, is_over=False)
     newer = page_data(run, is_over=False, after=whole["settled"] - 5000, shown=whole["frames"])
     assert (newer["after"], newer["figures"]) == (whole["settled"] - 5000, None)
-    for name in ("samples", "batches", "busy 1"):
-        times = newer["columns"][name]["time"]
+    for name in ("samples", "batches", "server 1"):
+        times = newer["newer"][name]["time"]
         assert 0 < len(times) < 6
         assert whole["columns"][name]["time"][-len(times) :] == times
-    assert newer["columns"]["loss"] == whole["columns"]["loss"]
+    assert newer["columns"] == {name: whole["columns"][name] for name in ("epochs", "ends", "spent")}
 
 
 def test_the_ends_of_many_epochs_are_not_drawn(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +152,7 @@ def test_trainings_with_equal_curves_share_their_figures(run: Path, tmp_path: Pa
     describe(other, epochs=1)
     of_both = [drawable(load_view(folder, STEPS)) for folder in (run, other)]
     assert of_both[0] == of_both[1]
-    assert page_data(run, is_over=False)["figures"] is page_data(other, is_over=False)["figures"]  # created only once
+    assert page_data(run, is_over=False)["frames"] == page_data(other, is_over=False)["frames"]
     assert drawable(load_view(run, 0)).spent == ()
 
 

@@ -4,9 +4,10 @@ const COLORS = {
   "--page": "--chakra-colors-bg", "--subtle": "--chakra-colors-bg-subtle", "--ink": "--chakra-colors-fg",
   "--soft": "--chakra-colors-fg-muted", "--line": "--chakra-colors-border",
 };
+const REVOKE_MS = 60_000;  // The browser has read the content of a download by then.
 
 // The document of Airflow's page around this one; null if this page was opened by itself.
-function airflow_document() {
+export function airflow_document() {
   try {
     return parent === window ? null : parent.document;
   } catch {
@@ -32,14 +33,6 @@ export function follow_theme(changed = () => {}) {
   else matchMedia("(prefers-color-scheme: dark)").addEventListener("change", update);
 }
 
-// The color of secondary text, as #rrggbb, because Bokeh reads fewer notations of colors than a browser.
-export function soft_color() {
-  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
-  canvas.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--soft").trim();
-  canvas.fillRect(0, 0, 1, 1);
-  return `#${[...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3).map(each => each.toString(16).padStart(2, "0")).join("")}`;
-}
-
 // An element with attributes and children. Strings are inserted as text, so no name from outside is parsed as markup.
 export function element(name, attributes = {}, ...children) {
   const node = document.createElement(name);
@@ -59,6 +52,14 @@ export function scroller(name, content) {
   const container = element("div", {class: "scroll", tabindex: "-1", role: "region", "aria-label": name}, content);
   new ResizeObserver(() => { container.tabIndex = container.scrollWidth > container.clientWidth ? 0 : -1; }).observe(container);
   return container;
+}
+
+// Save content (a Blob) as a file. Airflow's frame may not download, so Airflow's page does it.
+export function download(name, content) {
+  const anchor = (airflow_document() ?? document).createElement("a");
+  Object.assign(anchor, {href: URL.createObjectURL(content), download: name});
+  anchor.click();
+  setTimeout(() => URL.revokeObjectURL(anchor.href), REVOKE_MS);
 }
 
 export class RequestError extends Error {}

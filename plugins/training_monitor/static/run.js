@@ -1,26 +1,28 @@
 // The page of a run and its training.
-import {Axes} from "./axes.js";
-import {RequestError, element, follow_theme, link, request_json, soft_color, table} from "./monitor.js";
+import {Chart} from "./chart.js";
+import {Charts} from "./charts.js";
+import {RequestError, element, follow_theme, link, request_json, table} from "./monitor.js";
+import {Source} from "./source.js";
 
 const EVERY_MS = 5000, EVERY_MS_AFTER_END = 60000;
 const ENDED = ["trained", "stopped", "failed", "none", "unknown"];
 
 class Training {
   // The browser has requested the `first` address together with the page, because a header of the page names it.
-  constructor(ids, first, place, axes) {
+  constructor(ids, first, place, charts) {
     this.ids = ids;
     this.first_address = first;
     this.place = place;
-    this.axes = axes;
+    this.charts = charts;
     this.frames = "";
     this.shown = [];
-    this.columns = {};
+    this.sources = new Map();
     this.settled = null;
     this.zoom = null;
     this.head = element("div");
     this.figures = element("div");
-    place.append(this.head, this.figures);
-    axes.on_zoom(zoom => this.show_zoom(zoom));
+    place.append(this.head, charts.controls, this.figures);
+    charts.on_zoom(() => this.take_zoom() && this.refresh_soon());
   }
 
   // Request what is new and show it. Return how long to wait until the next request, in ms.
@@ -38,6 +40,7 @@ class Training {
     this.show_status(answer.status);
     this.place.setAttribute("data-state", answer.status.state);
     if (answer.columns) await this.show_curves(answer);
+    if (!this.zoom && this.take_zoom()) return 0;  // A part that the address names can be requested only now.
     return ENDED.includes(answer.status.state) ? EVERY_MS_AFTER_END : EVERY_MS;
   }
 
@@ -113,106 +116,62 @@ class Training {
   }
 
   async show_curves(answer) {
-    for (const [name, columns] of Object.entries(answer.columns)) this.update_columns(name, columns, answer.after);
+    const run = {start: answer.start, steps_per_epoch: answer.steps_per_epoch};
+    for (const [name, columns] of Object.entries(answer.columns)) this.sources.set(name, new Source(columns, run));
+    for (const [name, columns] of Object.entries(answer.newer)) this.sources.set(name, this.extended(name, columns, answer.after, run));
     this.settled = answer.settled;
-    this.axes.extend(Math.max(...Object.values(this.columns).map(({time}) => time?.at(-1) ?? 0)));
     this.frames = answer.frames;
-    if (answer.figures) await this.draw(answer.figures).catch(error => this.draw_again(error));
-    else this.documents().forEach(document => this.fill(document));
-    this.axes.fit();
+    if (answer.figures) await this.build(answer.figures);
     this.show_numbers();
-  }
-
-  // The Bokeh documents that are drawn.
-  documents() {
-    return this.shown.flatMap(({parts}) => parts).flatMap(({document}) => document ?? []);
-  }
-
-  // Keep the rows up to `after`, and replace the rest. If `after` is null, replace all rows.
-  update_columns(name, columns, after) {
-    const before = this.columns[name];
-    if (before && "time" in columns && after !== null) {
-      const last = before.time.findLastIndex(time => time !== null && time <= after) + 1;
-      columns = Object.fromEntries(Object.entries(columns).map(([key, values]) => [key, [...before[key].slice(0, last), ...values]]));
-    }
-    this.columns[name] = columns;
-  }
-
-  // Draw one plot after another, so that the first ones are visible while others are still being drawn.
-  async draw(figures) {
-    for (const document of this.documents()) {
-      this.axes.remove(document);
-      document.clear();
-      Bokeh.documents.splice(Bokeh.documents.indexOf(document), 1);
-    }
-    const shown = this.shown = figures.map(figure => this.section(figure));
-    this.figures.replaceChildren(...shown.map(each => each.section));
-    this.show_numbers();
-    await next_frame();
-    performance.mark("numbers shown");  // benchmarks/plugin.py reads these
-    await bokeh_loaded;
-    for (const {name, parts, section} of shown) {
-      for (const part of parts) {
-        if (shown !== this.shown) return;  // Other figures have come since.
-        await this.draw_part(part);
-      }
-      while (!parts.every(({document}) => document.is_idle)) await next_frame();
+    this.charts.show_rows(["samples", "batches", "epochs"].flatMap(name => this.sources.get(name) ?? []));
+    if (answer.figures) for (const {name, section} of this.shown) {
       section.setAttribute("data-drawn", "");
       performance.mark(`${name} drawn`);
     }
   }
 
-  // Have the next answer bring the figures again, because they could not be drawn.
-  draw_again(error) {
-    this.frames = "";
-    throw error;
+  // Keep the rows of a source up to `after`, and replace the rest.
+  extended(name, columns, after, run) {
+    const before = this.sources.get(name).columns, kept = before.time.findLastIndex(time => time <= after) + 1;
+    return new Source(Object.fromEntries(Object.entries(columns).map(([key, values]) => [key, [...before[key].subarray(0, kept), ...values]])), run);
   }
 
-  async draw_part(part) {
-    // Fill the document before it is shown, because each later change would paint it again.
-    part.document = Bokeh.require("document").Document.from_json(part.json);
-    this.fill(part.document);
-    color_words(part.document, soft_color());
-    this.axes.add(part.document);
-    this.axes.fit();
-    const places = part.places.map(each => document.getElementById(each));
-    await Bokeh.embed.add_document_standalone(part.document, places[0], places);
-    part.document.roots().forEach((plot, number) => settle_plot(plot, places[number]));
-    this.axes.fit();  // Bokeh may have set ranges of its own.
+  // Replace the figures. The numbers are visible before the charts are drawn.
+  async build(figures) {
+    this.charts.remove(this.shown.flatMap(({drawn}) => drawn));
+    this.shown = figures.map(figure => this.section(figure));
+    this.figures.replaceChildren(...this.shown.map(({section}) => section));
+    this.shown.flatMap(({drawn}) => drawn).forEach(chart => this.charts.add(chart));
+    this.show_numbers();
     await next_frame();
-  }
-
-  fill(document) {
-    for (const [name, columns] of Object.entries(this.columns)) {
-      const source = document.get_model_by_name(name);
-      if (source) source.data = Object.fromEntries(Object.keys(source.data).map(key => [key, columns[key].map(value => value ?? NaN)]));
-    }
+    performance.mark("numbers shown");  // benchmarks/plugin.py reads these
   }
 
   show_numbers() {
-    for (const {name, sentence, numbers, plots} of this.shown) {
+    for (const {name, sentence, numbers} of this.shown) {
       sentence.textContent = this.sentences[name] ?? "";
-      plots.setAttribute("aria-label", sentence.textContent);
       const {head, rows} = this.tables[name] ?? {rows: []};
       numbers.hidden = !rows.length;
       if (rows.length) numbers.replaceChildren(numbers.firstChild, table(head, rows, `${name} in numbers`));
     }
   }
 
-  section({name, title, documents}) {
+  section({name, title, charts}) {
     const sentence = element("p");
     const numbers = element("details", {}, element("summary", {}, "Numbers"));
-    const plots = element("div", {class: "plots", role: "img"}, ...documents.flatMap(({places}) => places).map(each => element("div", {id: each})));
+    const drawn = charts.map((each, chart) => new Chart(each, `${name}-${chart}`, this.charts, source => this.sources.get(source)));
+    const plots = element("div", {class: "plots"}, ...drawn.map(chart => chart.element));
     const section = element("section", {}, element("h2", {}, title), sentence, plots, numbers);
-    return {name, parts: documents, sentence, numbers, plots, section};
+    return {name, drawn, sentence, numbers, section};
   }
 
-  // Request the zoomed part in full resolution, or the whole after a reset (null).
-  show_zoom(zoom) {
-    if (String(zoom) === String(this.zoom)) return;
+  // Have the next request bring the part that is shown in full resolution, or the whole. Return whether it is another.
+  take_zoom() {
+    const zoom = this.charts.shown_time();
+    if (String(zoom) === String(this.zoom)) return false;
     this.zoom = zoom;
     this.settled = null;
-    this.refresh_soon();
+    return true;
   }
 
   refresh_soon() {
@@ -236,13 +195,13 @@ class Training {
   }
 }
 
-const bokeh_loaded = new Promise(done => (window.Bokeh ? done() : addEventListener("DOMContentLoaded", done)));
 const next_frame = () => new Promise(done => requestAnimationFrame(() => setTimeout(done)));
 
 const query = new URLSearchParams(location.search);
 const ids = {dag_id: query.get("dag_id"), run_id: query.get("run_id")};
 const place = element("article", {"aria-label": `${ids.dag_id}, ${ids.run_id}`});
 document.getElementById("run").append(place);
-const training = new Training(ids, `data${location.search}`, place, new Axes());
-follow_theme(() => training.documents().forEach(document => color_words(document, soft_color())));
+const charts = new Charts(ids.run_id);
+const training = new Training(ids, `data${location.search}`, place, charts);
+follow_theme(() => charts.draw());
 training.refresh_and_wait();
