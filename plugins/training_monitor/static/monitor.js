@@ -6,7 +6,7 @@ const COLORS = {
 };
 
 // The document of Airflow's page around this one; null if this page was opened by itself.
-function airflow_document() {
+export function airflow_document() {
   try {
     return parent === window ? null : parent.document;
   } catch {
