@@ -8,11 +8,13 @@ records that still grow (benchmarks/harness/growing.py), one of ten minutes and 
 of the page over HTTP with a log-in; "cold" is a record that the server never read before. The table also shows the
 share of a core that the api-server used, because other programs on the machine delay an answer but do not raise its
 cost. With Chromium it also measures the time until the page shows something. Then ten pages stay open, five of each
-kind, and each asks every five seconds.
+kind, and each asks every five seconds. The list is measured with thousands of ended runs: while the server reads them
+for the first time, and then page by page and search by search.
 """
 
 import argparse
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -37,7 +39,7 @@ from scripts.airflow.client import Login
 from scripts.airflow.commands import own_airflow
 from scripts.airflow.embedded import Embedded
 from scripts.airflow.record import exclusive_home
-from scripts.airflow.settings import Layout
+from scripts.airflow.settings import Layout, environment
 from scripts.airflow.signals import Signals
 from scripts.chromium import CHROMIUM
 
@@ -72,6 +74,11 @@ class Server:
         """Those of the api-server, which stay the same."""
         root = psutil.Process(self.airflow.record.processes["api-server"].pid)
         return [root, *root.children(recursive=True)]
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of the processes of the Airflow."""
+        airflow = self.airflow
+        return environment(airflow.layout, airflow.keys, airflow.record.port, os.environ)
 
     def cpu_s(self) -> float:
         """Return seconds of a core that they had so far."""
@@ -124,12 +131,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.plugin", description="What the pages in Airflow take.")
     parser.add_argument("--hours", type=float, default=10, help="of the long record; ten are made in two minutes")
     parser.add_argument("--seconds", type=float, default=60, help="for which ten pages are open")
+    parser.add_argument("--runs", type=int, default=10_000, help="ended runs in the list")
     parser.add_argument("--only", default="", choices=SECTIONS, help="of the sections")
-    parser.add_argument("--quick", action="store_true", help="one hour and ten seconds, to see that all of it runs")
+    parser.add_argument("--quick", action="store_true", help="one hour, ten seconds and 500 runs, to see that all runs")
     parser.add_argument("--json", type=Path, help="file for every figure")
     options = parser.parse_args(arguments)
     if options.quick:
-        options.hours, options.seconds = 1, 10
+        options.hours, options.seconds, options.runs = 1, 10, 500
     return options
 
 
@@ -409,7 +417,52 @@ def spread(answers: Answers) -> str:
     return f"{1000 * median(answers.seconds):,.0f} ({1000 * quantiles(answers.seconds, n=20)[-1]:,.0f})"
 
 
-SECTIONS: dict[str, Callable[[Server, argparse.Namespace], Any]] = {"page": page_results, "load": load_results}
+# --- the list ---------------------------------------------------------------------------------------------------------
+
+SEARCHES: Mapping[str, Query] = {
+    "newest page": {},
+    "a word": {"search": "resnet50"},
+    "no match": {"search": "no-such-word"},
+    "filters": {"search": "dataset:flowers accuracy>0.5 wait<5 epochs>=10"},
+    "by accuracy": {"sort": "accuracy"},
+    "by accuracy within each dataset": {"sort": "accuracy", "within": True},
+    "last page, by model": {"sort": "model", "offset": 9900},
+}
+LIST_S = 0.5
+"""Wanted: each request for the list is answered in this time."""
+
+
+def list_results(server: Server, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure the list with thousands of ended runs."""
+    say(f"list: adding {options.runs:,} runs")
+    folder, before = new_folder("runs"), server.memory_mb()
+    command = [sys.executable, "-m", "benchmarks.harness.ended_runs", str(options.runs), str(folder / "ended"), DAG]
+    subprocess.run(command, cwd=ROOT, env=server.environment(), check=True, stdout=subprocess.DEVNULL)
+    cold = Answers(server)
+    found = {name: Answers(server) for name in (*SEARCHES, "the trend")}
+    with server.http() as http:
+        say("list: the first search")
+        while cold.ask(http, "/tenfold/trainings.json", {"search": "no-such-word", "limit": 100}).json()["later"]:
+            pass
+        say("list: each page and search")
+        for _ in range(LOOKS):
+            for name, query in SEARCHES.items():
+                found[name].ask(http, "/tenfold/trainings.json", {"limit": 100, **query})
+            found["the trend"].ask(http, "/tenfold/trend.json", {"dataset_name": "flowers"})
+    kinds = {"each part of the first search": cold, **found}
+    name, worst = f"{options.runs:,} runs", max(max(each.seconds) for each in kinds.values())
+    first = f"the first search took {len(cold.seconds)} requests and {sum(cold.seconds):.1f} s"
+    memory = f"the server took {server.memory_mb() - before:,.0f} MB more"
+    wanted = f"Wanted: each request in {LIST_S} s; the slowest one took {worst:.2f} s; {first}; {memory}."
+    print("\n".join(["", *answer_table({name: kinds}), "", wanted]), flush=True)
+    return {kind: each.plain() for kind, each in kinds.items()}
+
+
+SECTIONS: dict[str, Callable[[Server, argparse.Namespace], Any]] = {
+    "page": page_results,
+    "load": load_results,
+    "list": list_results,
+}
 
 if __name__ == "__main__":
     main()

@@ -1,6 +1,8 @@
-"""The pool of Airflow whose slots limit how many trainings run at once."""
+"""The pool of Airflow whose slots limit how many trainings run at once, and the task that trains."""
 
 GPU_POOL = "gpu"
+TRAIN = "train"
+"""The id of the task that trains a model."""
 
 
 def pool_command(slots: int) -> str:

@@ -1,4 +1,4 @@
-"""The administrator's own notifiers, for runs that fail, are late, or need a person's decision.
+"""The administrator's own notifiers, for runs that fail, are late, need a person, or train worse than before.
 
 TENFOLD_NOTIFIERS names functions without arguments, as `package.module.function`, separated by commas; each returns an
 Airflow notifier, such as that of Slack, PagerDuty or SMTP.
@@ -27,8 +27,12 @@ def notifiers() -> list[BaseNotifier]:
     return [import_string(name.strip())() for name in names if name.strip()]
 
 
-def notify_of_question(context: Any) -> None:
-    """Notify of a task that leaves a decision to a person. A notifier that fails costs only an error in the log."""
+def notify(context: Any) -> None:
+    """Notify of a task that succeeds, but that a person should look at.
+
+    It left a decision to a person, or the training is worse than those before it. A notifier that fails costs only an
+    error in the log.
+    """
     for notifier in notifiers():
         try:
             notifier(context)

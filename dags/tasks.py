@@ -9,10 +9,10 @@ from typing import Any
 from airflow.sdk import get_current_context, task
 
 from dags.gpu_pool import GPU_POOL, pool_command
-from dags.notify import notify_of_question
+from dags.notify import notify
 from dags.schedule import require_zone
 from dags.small import plan_of_run, skip_to_commit
-from dags.xcom_keys import DATASET_PLACE, PLAN
+from dags.xcom_keys import DATASET_PLACE, PLAN, WORSE
 from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import SettingsError
 from pipeline.storage import place_of
@@ -224,13 +224,22 @@ def servers(settings: dict[str, Any], dataset: str) -> list[int]:
 def report(runs: list[str]) -> dict[str, str]:
     """Draw the report of a training from its local record.
 
+    If the training waits more for data or is slower than those before it, beyond noise, the log says so, and the
+    administrator's notifiers are called.
+
     *Cost*: seconds. *A failure* does not affect the model: clear this task.
     """
     from pipeline.config.allowed import require_folder
     from pipeline.report import report_run
+    from pipeline.watch.predecessors import warning_of
 
     run = place_of(runs[0])  # All servers of a training return the same run.
     require_folder(run)
+    if worse := warning_of(run):
+        _log.warning("worse than the trainings before it: %s", worse)
+        context = get_current_context()
+        context["ti"].xcom_push(key=WORSE, value=worse)
+        notify(context)
     return {"report": str(report_run(run))}
 
 
@@ -253,7 +262,7 @@ def promote(settings: dict[str, Any], runs: list[str]) -> dict[str, Any]:
     # 1 is the task's own stdout.
     promotion = promote_if_better(place_of(runs[0]), settings_from(settings), output=1)
     if promotion["decision"] == "asked":
-        notify_of_question(get_current_context())
+        notify(get_current_context())
     return promotion
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from airflow.sdk import task_group
 
 from dags.defaults import DATASETS, long_task_retries
-from dags.gpu_pool import GPU_POOL
+from dags.gpu_pool import GPU_POOL, TRAIN
 from dags.links import CardLink, ReportLink
 from dags.operators import APPROVE_DOC, TRAIN_DOC, ApproveOperator, TrainOperator
 from dags.tasks import commit, copy, extract, extract_range, plan, promote, report, servers, write
@@ -54,7 +54,7 @@ def add_tasks(for_training: bool, example_kind: str = "images") -> None:
 def train_and_report(settings: Any, dataset: Any, training: str = "{{ run_id }}") -> None:
     """Add the tasks from a published dataset to a model and its report."""
     trained = TrainOperator.partial(
-        task_id="train",
+        task_id=TRAIN,
         settings=settings,
         dataset=dataset,
         training=training,

@@ -182,6 +182,11 @@ class _ManyPlaces:
         self.are_all_allowed = any(each.prefixes is None for each in allowed)
         self._known: dict[str, bool] = {}
 
+    @property
+    def allowed(self) -> tuple[AllowedPlaces, ...]:
+        """The lists. They change only if the environment of this process does."""
+        return self._allowed
+
     def _allows(self, place: Place | str) -> bool:
         """Return whether one of the lists allows a place. A text is a local path."""
         if self.are_all_allowed:

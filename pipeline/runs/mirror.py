@@ -19,6 +19,7 @@ from typing import NamedTuple
 from pipeline import storage
 from pipeline.config.allowed import require_output
 from pipeline.errors import ConflictError, TenfoldError, TrainingError
+from pipeline.monitor.open_metrics import METRICS
 from pipeline.monitor.record import closed_name
 from pipeline.rendezvous.servers import CLUSTER, SERVERS
 from pipeline.runs.files import BEST, FAILURE, RESULT, RUN
@@ -32,7 +33,7 @@ EVERY_S = 10.0
 IDLE_SHARE = 9
 """The pause is at least this many times the last upload, so that large models do not fill the link all the time."""
 OWNER = "mirror.json"
-_LOCAL = ("lock", FAILURE, OWNER)
+_LOCAL = ("lock", FAILURE, OWNER, METRICS)
 """These files are about processes of this worker, and are not uploaded."""
 _LAST = (RUN, BEST, RESULT)
 """These files name others, or promise that all is there. They are uploaded after those, with the content that they had

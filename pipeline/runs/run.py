@@ -5,6 +5,7 @@ The folder is local. If the workspace is a bucket, the folder is mirrored there 
 run.json        what is trained: settings, dataset, host, software
 record/         the local record of the monitor
 overview/       means over intervals of the record, for the pages of a training under way
+metrics.prom    the newest values, for Prometheus, while the training runs
 verdict.json    the verdict on the last steps
 checkpoints/    the last checkpoints
 best.json       the best epochs so far, the last one the best, and the files of their models

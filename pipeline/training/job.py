@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pipeline.monitor import Monitor, Sink, closing_sink, open_monitor
 from pipeline.monitor.all_servers import SampleSender, aggregate
 from pipeline.monitor.live import LiveVerdict
+from pipeline.monitor.open_metrics import METRICS, OpenMetricsSink
 from pipeline.monitor.overview import OVERVIEW, OverviewSink
 from pipeline.monitor.verdict import Verdict
 from pipeline.rendezvous import Cluster
@@ -45,7 +46,10 @@ def run_job(
         return with_advice(verdict, run.settings, training.dataset.settings)
 
     with ExitStack() as stack:
-        sinks: list[Sink] = [stack.enter_context(closing_sink(OverviewSink(run.folder / OVERVIEW)))]
+        sinks: list[Sink] = [
+            stack.enter_context(closing_sink(OverviewSink(run.folder / OVERVIEW))),
+            stack.enter_context(closing_sink(OpenMetricsSink(run.folder / METRICS, _labels(run)))),
+        ]
         if run.settings.tensorboard and run.server.is_chief:
             tensorboard = open_tensorboard(run.folder, training.start.epochs_done)
             sinks.append(stack.enter_context(closing_sink(tensorboard)))
@@ -54,6 +58,13 @@ def run_job(
             fit(training, monitor)
     if run.server.is_chief:
         save_result(run, monitor.comet_location or "", format_verdict)
+
+
+def _labels(run: Run) -> dict[str, str]:
+    """Return what a metric of a training says of its run."""
+    settings = run.settings
+    names = {"dag": run.dag, "run": run.run_id, "dataset": settings.dataset_name, "model": settings.model}
+    return {**names, "server": str(run.index)}
 
 
 def _monitored(

@@ -11,6 +11,7 @@ STATE_NAMES: Mapping[str, str] = {
     "stopped": "Stopped",
     "failed": "Failed",
     "waiting": "Not started",
+    "building": "Building",
     "none": "No training",
     "unknown": "Unknown",
 }

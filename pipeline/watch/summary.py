@@ -5,16 +5,19 @@ No table is read, so that a hundred trainings are listed at once. From a bucket,
 
 import logging
 import math
+import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.config.allowed import require_folder
+from pipeline.config.settings import settings_from
 from pipeline.errors import FormatError
 from pipeline.evaluation.answers import Metric
 from pipeline.evaluation.best_epoch import epoch_metric
@@ -43,8 +46,10 @@ PATIENCE_S = 4.0
 """Seconds that a page waits for a bucket. The client tries for two minutes, and nobody waits that long for a list."""
 ENDED_S = 600.0
 """How long a summary of a training in a bucket is kept that ended without a result: a rerun may change its files."""
-MAX_KEPT = 5000
-"""Maximum number of summaries in memory."""
+MAX_KEPT = 20_000
+"""Maximum number of summaries in memory. A search of the list reads thousands of trainings."""
+MIN_READ = 20
+"""A call reads at least this number of trainings, even if its time is over."""
 MAX_TEXT = 300
 """Maximum length of a text of the list, in characters."""
 _log = logging.getLogger(__name__)
@@ -83,28 +88,90 @@ class Summary:
     """Whether the model was promoted; None if that is not decided."""
     why: str = ""
     """The reason of the promotion, or of its refusal."""
+    speed: float | None = None
+    """Examples a second in the steps of the newest verdict."""
+    changed: Mapping[str, Any] | None = field(default=None, compare=False)
+    """The settings that differ from their defaults; None if they are not known. All settings of thousands of trainings
+    would need much memory."""
+
+    def setting(self, name: str) -> Any:
+        """Return a setting of the training; None if it is not known, or if there is no setting of this name."""
+        return None if self.changed is None else self.changed.get(name, _defaults().get(name))
 
 
 GONE = Summary("unknown", "its folder was removed, or is on another machine")
 UNANSWERED = Summary("unknown", "its bucket has not answered yet")
+LATER = Summary("unknown", "it has not been read yet")
+
+
+@cache
+def _defaults() -> Mapping[str, Any]:
+    defaults: Mapping[str, Any] = settings_from({}).model_dump(mode="json")
+    return defaults
+
+
+def changed_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that differ from their defaults. Other names are left out."""
+    defaults = _defaults()
+    return {name: value for name, value in settings.items() if name in defaults and value != defaults[name]}
+
+
+def with_settings(summary: Summary, settings: Mapping[str, Any]) -> Summary:
+    """Return a summary with settings, and with the names of dataset and model in them."""
+    return replace(
+        summary,
+        dataset=_text(settings.get("dataset_name")),
+        model=_text(settings.get("model")),
+        changed=changed_settings(settings),
+    )
 
 
 class Summaries:
-    """Reads trainings. Those in buckets are read a few at a time, in threads whose answer a later call may get."""
+    """Reads trainings. Those in buckets are read a few at a time, in threads whose answer a later call may get.
 
-    def __init__(self) -> None:
+    A summary of a training in a bucket that has ended is kept for `kept_s`.
+    """
+
+    def __init__(self, kept_s: float = 0.0) -> None:
+        self._kept_s = kept_s
+        self._kept: dict[Training, tuple[float, Summary]] = {}
+        """Summaries of trainings in buckets that have ended, each with the time until which it is valid."""
         self._pools: dict[str, ThreadPoolExecutor] = {}
         """The readers of each bucket that has trainings of this Airflow."""
         self._pending: dict[Training, Future[Summary]] = {}
         self._heartbeats = Heartbeats()
         self._lock = threading.Lock()
 
-    def of(self, trainings: Sequence[Training], patience_s: float = PATIENCE_S) -> list[Summary]:
-        """Return a summary of each training; `UNANSWERED` if its bucket takes longer than `patience_s`."""
-        futures = {each: self._start(each, each.place) for each in trainings if isinstance(each.place, BucketPath)}
+    def of(
+        self, trainings: Sequence[Training], patience_s: float | None = None, budget_s: float = math.inf
+    ) -> list[Summary]:
+        """Return a summary of each training.
+
+        It is `UNANSWERED` if its bucket takes longer than `patience_s`, and `LATER` if local trainings take longer than
+        `budget_s` to read. Ended trainings that were read before are not read again.
+        """
+        answers = self._from_buckets(trainings, PATIENCE_S if patience_s is None else patience_s)
+        budget = _Budget(budget_s)
+        return [answers.get(each) or summary(each, self._heartbeats, budget.allows_one_more) for each in trainings]
+
+    def _from_buckets(self, trainings: Sequence[Training], patience_s: float) -> dict[Training, Summary]:
+        """Return the summaries of those trainings that are in buckets."""
+        now = time.monotonic()
+        with self._lock:
+            self._kept = {each: (end, found) for each, (end, found) in self._kept.items() if now < end}
+            kept = {each: self._kept[each][1] for each in trainings if each in self._kept} if self._kept else {}
+        futures = {
+            each: self._start(each, each.place)
+            for each in trainings
+            if isinstance(each.place, BucketPath) and each not in kept
+        }
         wait(futures.values(), patience_s)
-        answers = {each: future.result() if future.done() else UNANSWERED for each, future in futures.items()}
-        return [answers.get(each) or summary(each, self._heartbeats) for each in trainings]
+        read = {each: future.result() for each, future in futures.items() if future.done()}
+        with self._lock:
+            self._kept |= {each: (now + self._kept_s, found) for each, found in read.items() if each.is_over}
+            for each in [*self._kept][: max(0, len(self._kept) - MAX_KEPT)]:
+                del self._kept[each]
+        return {**dict.fromkeys(futures, UNANSWERED), **kept, **read}
 
     def _start(self, training: Training, place: BucketPath) -> Future[Summary]:
         with self._lock:
@@ -117,13 +184,29 @@ class Summaries:
             return self._pending[training]
 
 
-def summary(training: Training, heartbeats: Heartbeats | None = None) -> Summary:
+class _Budget:
+    """The time in which trainings are read."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+        self._read = 0
+
+    def allows_one_more(self) -> bool:
+        """Whether one more training may be read. Some always may, so that each call comes closer to the end."""
+        self._read += 1
+        return self._read <= MIN_READ or time.monotonic() < self._end
+
+
+def summary(
+    training: Training, heartbeats: Heartbeats | None = None, may_read: Callable[[], bool] = lambda: True
+) -> Summary:
     """Return the summary of a training. If it cannot be read, the summary says why.
 
-    `heartbeats` remembers earlier answers. Without it, this is the first look at the training.
+    `heartbeats` remembers earlier answers. Without it, this is the first look at the training. `may_read` is called if
+    no summary in memory is valid. If it returns False, the summary is `LATER`.
     """
     try:
-        return _read(training, heartbeats or Heartbeats())
+        return _read(training, heartbeats or Heartbeats(), may_read)
     except Exception as error:  # noqa: BLE001 - one damaged training must not hide all others
         _log.warning("%s cannot be listed: %r", training.place, error)
         return _unreadable(error)
@@ -133,39 +216,74 @@ def _unreadable(error: Exception) -> Summary:
     return Summary("unknown", _text(f"it cannot be read: {error}"))
 
 
-def _read(training: Training, heartbeats: Heartbeats) -> Summary:
+def _read(training: Training, heartbeats: Heartbeats, may_read: Callable[[], bool]) -> Summary:
+    version = _version(training)
+    if version and (known := _ended.find(training.place, version)):
+        return known
+    if not may_read():
+        return LATER
+    if version is None:
+        return _summary(training, heartbeats)
+    # A complete training has ended, whatever the state of its run is.
+    found = _summary(training._replace(is_over=True), Heartbeats())
+    _ended.keep(training.place, version, found)
+    return found
+
+
+def _version(training: Training) -> tuple[int, ...] | None:
+    """Return numbers that change with the files of an ended training; None if it has not ended.
+
+    Each change of a file changes the time of the folder. In a bucket, the number changes every ENDED_S.
+    """
     place = training.place
-    version: tuple[int, ...] | None
-    if result := _modified(place / RESULT):
+    if result := _modified(place, RESULT):
         # A complete training changes only if its model is promoted.
-        version = (result, _modified(place / PROMOTION))
-    else:
-        version = _version(place) if training.is_over else None
-    return _summary(training, heartbeats) if version is None else _ended(place, version)
+        return result, _modified(place, PROMOTION)
+    if not training.is_over:
+        return None
+    if not isinstance(place, Path):
+        return (int(time.monotonic() // ENDED_S),)
+    return (place.stat().st_mtime_ns if place.is_dir() else 0,)
 
 
-def _modified(file: Place) -> int:
-    """Return the time of the last change of a file (Unix ns); 0 if there is none."""
+def _modified(place: Place, name: str) -> int:
+    """Return the time of the last change of a file of a training (Unix ns); 0 if there is none."""
     try:
-        return file.stat().st_mtime_ns
+        if isinstance(place, Path):
+            # Of thousands of trainings, twice each. With Path, this takes several times as long.
+            return os.stat(f"{place}/{name}").st_mtime_ns  # noqa: PTH116
+        return (place / name).stat().st_mtime_ns
     except FileNotFoundError:
         return 0
 
 
-def _version(place: Place) -> tuple[int, ...] | None:
-    """Return numbers that change with the files of a training; None if its folder was removed.
+class _Kept:
+    """Summaries of ended trainings in memory, each of one version. Any number of threads may use it."""
 
-    Each change of a file changes the time of the folder. In a bucket, the number changes every ENDED_S.
-    """
-    if not isinstance(place, Path):
-        return (int(time.monotonic() // ENDED_S),)
-    return (place.stat().st_mtime_ns,) if place.is_dir() else None
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Place, tuple[tuple[int, ...], Summary]] = OrderedDict()
+        """The training that was used most recently is the last one."""
+        self._lock = threading.Lock()
+
+    def find(self, place: Place, version: tuple[int, ...]) -> Summary | None:
+        """Return the summary of a training; None if there is none of this version."""
+        with self._lock:
+            kept = self._kept.get(place)
+            if kept is None or kept[0] != version:
+                return None
+            self._kept.move_to_end(place)
+            return kept[1]
+
+    def keep(self, place: Place, version: tuple[int, ...], found: Summary) -> None:
+        """Keep the summary of a training. Beyond MAX_KEPT, those that were not used for the longest time go."""
+        with self._lock:
+            self._kept[place] = version, found
+            self._kept.move_to_end(place)
+            while len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
 
 
-@lru_cache(maxsize=MAX_KEPT)
-def _ended(place: Place, _version: tuple[int, ...]) -> Summary:
-    """Return the summary of a training that has ended, read once for each version."""
-    return _summary(Training(place, is_over=True), Heartbeats())
+_ended = _Kept()
 
 
 def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
@@ -184,24 +302,23 @@ def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
         require_run_format(files.run, place)
     except FormatError as error:  # Returned and not raised, so that the answer is kept like that of any other training.
         return _unreadable(error)
-    settings = files.settings
     metrics = _best_metrics(place, files)
     metric = epoch_metric(metrics)
-    value = None if files.is_simulated else _share(metrics.get(metric.key_on(files.split)))
+    value = None if files.is_simulated else _number(metrics.get(metric.key_on(files.split)))
     step = _step(place, files)
     decision = files.decision
-    return Summary(
+    of_training = Summary(
         state=_state(training, files, step, heartbeats),
-        dataset=_text(settings.get("dataset_name")),
-        model=_text(settings.get("model")),
-        progress=_share(progress(files, step) if step or files.is_complete else None),
+        progress=_number(progress(files, step) if step or files.is_complete else None),
         accuracy=value if metric is ACCURACY else None,
         validation="simulated" if files.is_simulated else _validation_text(metric, value, files),
-        wait=_share(_wait(place, files)),
+        wait=_number(_wait(place, files)),
         limit=_text(files.newest_verdict.get("limit")),
         promotion=decision and decision.outcome,
         why=_text(decision and decision.reason),
+        speed=_number(files.steps_judged.get("examples_per_s")),
     )
+    return with_settings(of_training, files.settings)
 
 
 def _validation_text(metric: Metric, value: float | None, files: RunFiles) -> str:
@@ -248,7 +365,7 @@ def _wait(place: Place, files: RunFiles) -> Any:
     return interval.get("input/wait_ms", 0.0) / step_ms if step_ms else None
 
 
-def _share(value: Any) -> float | None:
+def _number(value: Any) -> float | None:
     """Return a number that JSON can have; None for any other value."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 

@@ -27,8 +27,9 @@ from pipeline.storage import Place, read_limited, require_size
 from pipeline.tuning.measurement import PAGE as INPUTS_PAGE
 from pipeline.watch.states import STATE_NAMES
 from plugins.training_monitor.dates import DatasetName, DatasetRuns, state_of_dates
-from plugins.training_monitor.listing import Column, ListQuery, MayRead, list_trainings, zone_of
-from plugins.training_monitor.runs import AirflowRun, Link, Trainings, find_run
+from plugins.training_monitor.listing import Column, ListQuery, MayRead, Sources, list_trainings, zone_of
+from plugins.training_monitor.runs import AirflowRun, EndedRuns, Link, Trainings, find_run
+from plugins.training_monitor.trends import trend_of
 
 if TYPE_CHECKING:
     from pipeline.report.compare_page import Named
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 STATIC = Path(__file__).with_name("static")
 ASSETS = (
-    *("monitor.css", "icon.svg", "icon-dark.svg", "monitor.js", "run.js", "trainings.js", "dates.js"),
+    *("monitor.css", "icon.svg", "icon-dark.svg", "monitor.js", "run.js", "trainings.js", "trend.js", "dates.js"),
     *("address.js", "chart.js", "charts.js", "scales.js", "source.js"),
 )
 MAX_ROWS = 1000
@@ -133,22 +134,21 @@ def build() -> FastAPI:
     from pipeline.watch.copies import Copies
     from pipeline.watch.heartbeats import Heartbeats
     from pipeline.watch.questions import Questions
-    from pipeline.watch.summary import Summaries
+    from pipeline.watch.summary import ENDED_S, Summaries
 
     # By default, Airflow lets anybody call a plugin's application.
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(get_user)])
     app.state.questions = Questions()
     app.state.copies = Copies(app.state.questions)
     app.state.heartbeats = Heartbeats()
-    app.state.summaries = Summaries()
-    # A search reads up to 2000 trainings. If they are in a slow bucket, ordinary lists must not wait for them.
-    app.state.searches = Summaries()
+    app.state.sources = Sources(listed=Summaries(), searched=Summaries(kept_s=ENDED_S), ended=EndedRuns())
     bounded = partial(_bounded, limiter=CapacityLimiter(MAX_THREADS))
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
     app.middleware("http")(_with_headers)
     app.get("/assets/{name}")(asset)
     app.get("/trainings")(trainings_page)
     app.get("/trainings.json", dependencies=_OF_THE_RUN)(bounded(trainings))
+    app.get("/trend.json", dependencies=_OF_THE_RUN)(bounded(trend))
     app.get("/dates")(dates_page)
     app.get("/dates.json", dependencies=_OF_THE_RUN)(bounded(dates))
     app.get("/run", dependencies=_OF_THE_RUN)(run_page)
@@ -199,6 +199,7 @@ def trainings(
     search: Annotated[str, Query(max_length=MAX_SEARCH)] = "",
     sort: Column = "started",
     up: bool = False,
+    within: bool = False,
     zone: Annotated[str, Query(max_length=MAX_SEARCH)] = "",
 ) -> JSONResponse:
     """Return a page of the trainings of the DAGs that the user may read, or of those `before` the number of a row.
@@ -207,10 +208,21 @@ def trainings(
     `ListQuery` describes the other parameters, and `list_trainings` the answer.
     """
     trainings = Trainings(dag_ids if dag_id is None else dag_ids & {dag_id}, before)
-    query = ListQuery(limit, offset, search, sort, ascending=up, zone=zone_of(zone))
+    query = ListQuery(limit, offset, search, sort, ascending=up, zone=zone_of(zone), within_dataset=within)
+    return JSONResponse(list_trainings(trainings, request.app.state.sources, query, may_read_log))
+
+
+def trend(
+    request: Request,
+    dag_ids: Annotated[set[str], Depends(readable_dags)],
+    may_read_log: Annotated[MayRead, Depends(readable_logs)],
+    dag_id: Annotated[str | None, Query()] = None,
+    dataset_name: Annotated[str, Query(max_length=MAX_SEARCH)] = "",
+) -> JSONResponse:
+    """Return the trend of a dataset name over its last trainings: see `trend_of`. `dag_id` is as in `trainings`."""
+    trainings = Trainings(dag_ids if dag_id is None else dag_ids & {dag_id})
     state = request.app.state
-    summaries = state.summaries if query.is_of_newest else state.searches
-    return JSONResponse(list_trainings(trainings, summaries, query, may_read_log))
+    return JSONResponse(trend_of(trainings, state.sources, dataset_name, may_read_log, state.questions))
 
 
 def dates_page() -> HTMLResponse:
@@ -314,8 +326,8 @@ def _content(
 
 def _add_airflow_state(run: AirflowRun, status: dict[str, Any]) -> None:
     """Add what the training waits for, and which task failed, to the status of a training."""
-    if run.waiting_for and status["state"] != "trained":
-        status["words"] += f"; {run.waiting_for}"
+    if run.stage and run.stage.state == "waiting" and status["state"] != "trained":
+        status["words"] += f"; {run.stage.words}."
     if run.is_over and run.failure:
         status["words"] += f". {run.failure.sentence}"
         status["state"] = "failed" if status["state"] == "stopped" else status["state"]
@@ -375,10 +387,10 @@ def _status_without_training(run: AirflowRun | None) -> dict[str, str]:
     if run.is_over and run.failure:
         hint = "" if run.failure.message else " Its log says why."
         return {"state": "failed", "words": f"The training never started. {run.failure.sentence}{hint}"}
-    if run.is_over:
+    if run.stage is None:
         return {"state": "none", "words": "This run has no training, or its files were removed."}
-    reason = run.waiting_for or "the tasks before it are still running."
-    return {"state": "waiting", "words": f"The training has not started: {reason}"}
+    tasks = f" Done: {run.stage.done}." if run.stage.done else ""
+    return {"state": run.stage.state, "words": f"The training has not started: {run.stage.words}.{tasks}"}
 
 
 def _comparison_words(folder: Path) -> str:

@@ -17,6 +17,7 @@ from airflow.utils.state import DagRunState
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
+from dags.xcom_keys import SETTINGS
 from pipeline.config.data_date import check_data_date, data_moment, format_data_date, has_no_time, is_dated
 from pipeline.storage import BucketPath, place_of
 from plugins.training_monitor.listing import MayRead
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
 MAX_RUNS = 3000
 """Of at most this number of runs, the newest, the dates are looked up."""
-_EXTRACT, _SETTINGS = "extract", "settings"
-"""The task that stores the settings of a run with its data date, and the XCom key."""
+_EXTRACT = "extract"
+"""The task that stores the settings of a run with its data date."""
 _PLACES = ("dataset_name", "workspace", "publish_uri")
 _OF_FORM = ("source_uri", *_PLACES)
 """Fields of a form that decide the dataset name."""
@@ -98,7 +99,7 @@ def _stored_settings(dag_ids: Collection[str]) -> Select[Any]:
         # Of the whole model, Airflow would also load the run of each XCom.
         select(XComModel.dag_run_id, XComModel.dag_id, XComModel.value, DagRun.conf)
         .join(DagRun, DagRun.id == XComModel.dag_run_id)
-        .where(XComModel.dag_id.in_(dag_ids), XComModel.task_id == _EXTRACT, XComModel.key == _SETTINGS)
+        .where(XComModel.dag_id.in_(dag_ids), XComModel.task_id == _EXTRACT, XComModel.key == SETTINGS)
         .order_by(XComModel.dag_run_id.desc())
     )
 
@@ -116,7 +117,7 @@ def _without_settings(session: Session, made: Collection[DatedRun]) -> Iterable[
     """Yield the runs with the form of other runs that have not ended their first task, or that failed in it."""
     form_of_date = _placeholders([run.date for run in made])
     forms = {(run.dag_id, run.form) for run in made}
-    stored = select(XComModel.dag_run_id).where(XComModel.task_id == _EXTRACT, XComModel.key == _SETTINGS)
+    stored = select(XComModel.dag_run_id).where(XComModel.task_id == _EXTRACT, XComModel.key == SETTINGS)
     waiting = (
         select(DagRun)
         .where(

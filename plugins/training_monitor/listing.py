@@ -3,27 +3,26 @@
 A search reads the files of every training, so it is bounded. An answer says how many trainings were searched.
 """
 
+import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
 from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from airflow.utils.state import DagRunState
-
-from pipeline.watch.states import STATE_NAMES
-from plugins.training_monitor.runs import AirflowRun, Trainings
+from plugins.training_monitor.rows import Row, rows_of
+from plugins.training_monitor.runs import AirflowRun, EndedRuns, Trainings
+from plugins.training_monitor.search import SearchError, parse
 
 if TYPE_CHECKING:
-    from pipeline.watch.summary import Summaries, Summary
+    from pipeline.watch.summary import Summaries
 
-MAX_SEARCHED = 2000
+MAX_SEARCHED = 10_000
 """A search covers this number of trainings, the newest. Trainings that have ended are read once."""
+BUDGET_S = 0.25
+"""Seconds in which a search reads trainings. For the others, the page asks again."""
 Column = Literal[
-    "run", "dag", "state", "started", "dataset", "model", "progress", "accuracy", "promotion", "wait", "limit"
+    "run", "user", "dag", "state", "started", "dataset", "model", "progress", "accuracy", "promotion", "wait", "limit"
 ]
-NUMBERS = ("progress", "accuracy", "wait")
-Row = dict[str, Any]
 MayRead = Callable[[str], bool]
 """Whether a user may read the logs of a DAG, by its id."""
 
@@ -35,16 +34,19 @@ class ListQuery(NamedTuple):
     offset: int
     """Rows before the first one of the page."""
     search: str
-    """Words. Only trainings whose cells contain all of them are listed."""
+    """Words and filters (`search.py`). Only trainings that have all of them are listed."""
     sort: Column
     ascending: bool
     """Whether the lowest value of the column `sort` comes first."""
     zone: tzinfo
+    within_dataset: bool = False
+    """Whether the rows are sorted by the name of their dataset first."""
 
     @property
     def is_of_newest(self) -> bool:
         """Whether it asks for the newest trainings without a search, so that only those of the page are read."""
-        return not self.search.split() and self.sort == "started" and not self.ascending
+        is_sorted = self.sort != "started" or self.ascending or self.within_dataset
+        return not self.search.split() and not is_sorted
 
 
 def zone_of(name: str) -> tzinfo:
@@ -55,103 +57,93 @@ def zone_of(name: str) -> tzinfo:
         return UTC
 
 
-def list_trainings(
-    trainings: Trainings, summaries: "Summaries", query: ListQuery, may_read_log: MayRead
-) -> dict[str, Any]:
+class Sources(NamedTuple):
+    """Where the list gets the runs and their files from. A search has sources of its own.
+
+    It reads thousands of trainings, and if these are in a slow bucket, ordinary lists must not wait for them.
+    """
+
+    listed: "Summaries"
+    searched: "Summaries"
+    ended: EndedRuns
+
+
+def list_trainings(trainings: Trainings, sources: Sources, query: ListQuery, may_read_log: MayRead) -> dict[str, Any]:
     """Return the rows of a page, and whether there are `more`.
 
-    There are `total` trainings. `searched` of them were searched, and `found` match. For `unread` of them, the
-    bucket has not answered yet.
+    There are `total` trainings. `searched` of them were searched, and `found` match. For `unread` of them, the bucket
+    has not answered yet. For `later` of them there was no time, and the next search continues with them. `filters` says
+    how the filters of the search are understood, and `problem` which one is not understood. In this case, no training
+    is listed.
     """
-    total = trainings.count()
+    from pipeline.config.settings import Settings
+    from pipeline.watch.summary import UNANSWERED
 
-    def read(limit: int, offset: int = 0) -> list[Row]:
-        runs = trainings.newest(limit, offset)
-        shown = [run if may_read_log(run.dag_id) else run.without_error_message() for run in runs]
-        return _rows(shown, summaries, query.zone)
-
+    try:
+        search = parse(query.search, Settings.model_fields)
+    except SearchError as error:
+        counts = {"found": 0, "searched": 0, "unread": 0, "later": 0}
+        return {"rows": [], "more": False, "total": trainings.count(), **counts, "filters": [], "problem": str(error)}
     if query.is_of_newest:
-        rows = read(query.limit, query.offset)
-        counts = {"found": total, "searched": total, "unread": 0}
+        runs = _readable(trainings.newest(query.limit, query.offset), may_read_log)
+        rows = rows_of(runs, sources.listed, query.zone)
+        total = trainings.count()
+        counts = {"total": total, "found": total, "searched": total, "unread": 0, "later": 0}
     else:
-        from pipeline.watch.summary import UNANSWERED
-
-        searched = read(MAX_SEARCHED)
-        unread = sum(row["words"] == UNANSWERED.words for row in searched)
-        matching = _sorted([row for row in searched if _matches(row, query.search)], query.sort, query.ascending)
+        searched, later = search_rows(trainings, sources, may_read_log, query.zone)
+        matching = _sorted(filter(search.finds, searched), query)
         rows = matching[query.offset : query.offset + query.limit]
-        counts = {"found": len(matching), "searched": len(searched), "unread": unread}
-    return {"rows": rows, "more": query.offset + len(rows) < counts["found"], "total": total, **counts}
-
-
-def _rows(runs: list[AirflowRun], summaries: "Summaries", zone: tzinfo) -> list[Row]:
-    from pipeline.watch.summary import Training
-
-    of_trainings = iter(summaries.of([Training(run.training, run.is_over) for run in runs if run.training]))
-    return [_row(run, _with_failure(run, next(of_trainings) if run.training else None), zone) for run in runs]
-
-
-def _with_failure(run: AirflowRun, summary: "Summary | None") -> "Summary":
-    """Return the summary of a run: that of its training, or the failure of the task that ended the run."""
-    from pipeline.watch.summary import GONE, Summary
-
-    if run.state == DagRunState.FAILED and summary is None:
-        return Summary("failed", run.failure.sentence if run.failure else "The run ended before its training began.")
-    if run.failure and summary and summary.state == "stopped":
-        return replace(summary, state="failed", words=run.failure.sentence)
-    return summary or (Summary("unknown", f"it cannot be read: {run.refusal}") if run.refusal else GONE)
-
-
-def _row(run: AirflowRun, summary: "Summary", zone: tzinfo) -> Row:
-    """Return what the page shows of a training. `cells` has the text of each column."""
-    from pipeline.monitor.diagnosis import percent
-    from pipeline.runs.decision import BADGES
-
-    badge = BADGES[summary.promotion] if summary.promotion else ""
-
-    def share(value: float | None) -> str:
-        return "" if value is None else percent(value)
-
+        total = len(searched) if len(searched) < MAX_SEARCHED and not later else trainings.count()
+        counts = {
+            "total": total,
+            "found": len(matching),
+            "searched": len(searched),
+            "unread": sum(row.summary is UNANSWERED for row in searched),
+            "later": later,
+        }
     return {
-        "number": run.number,
-        "dag_id": run.dag_id,
-        "run_id": run.run_id,
-        "start": run.start and run.start.isoformat(),
-        **asdict(summary),
-        "name": STATE_NAMES[summary.state],
-        "badge": badge,
-        "log": run.log,
-        "cells": {
-            "run": run.run_id,
-            "dag": run.dag_id,
-            "state": ": ".join(filter(None, (STATE_NAMES[summary.state], summary.words))),
-            "started": f"{run.start.astimezone(zone):%Y-%m-%d %H:%M:%S}" if run.start else "",
-            "dataset": summary.dataset,
-            "model": summary.model,
-            "progress": share(summary.progress),
-            "accuracy": summary.validation,
-            "promotion": ": ".join(filter(None, (badge, summary.why))),
-            "wait": share(summary.wait),
-            "limit": summary.limit,
-        },
+        "rows": [row.to_json() for row in rows],
+        "more": query.offset + len(rows) < counts["found"],
+        **counts,
+        "filters": [*map(str, search.filters)],
+        "problem": "",
     }
 
 
-def _matches(row: Row, search: str) -> bool:
-    text = " ".join(row["cells"].values()).casefold()
-    return all(term in text for term in search.casefold().split())
+def search_rows(
+    trainings: Trainings, sources: Sources, may_read_log: MayRead, zone: tzinfo = UTC
+) -> tuple[list[Row], int]:
+    """Return the rows of all trainings that a search covers, the newest first, and how many are not read yet.
+
+    It reads for about BUDGET_S, and the next call continues.
+    """
+    from pipeline.watch.summary import LATER
+
+    end = time.monotonic() + BUDGET_S
+    runs, not_loaded = trainings.newest_in_time(MAX_SEARCHED, sources.ended, BUDGET_S)
+    rows = rows_of(_readable(runs, may_read_log), sources.searched, zone, end - time.monotonic())
+    return rows, not_loaded + sum(row.summary is LATER for row in rows)
 
 
-def _sorted(rows: Iterable[Row], column: Column, ascending: bool) -> list[Row]:
-    """Return the rows, sorted by a column and then by their number. Rows without a value come last."""
+def _readable(runs: Iterable[AirflowRun], may_read_log: MayRead) -> list[AirflowRun]:
+    return [run if may_read_log(run.dag_id) else run.without_error_message() for run in runs]
+
+
+def _sorted(rows: Iterable[Row], query: ListQuery) -> list[Row]:
+    """Return the rows, sorted by the query and then by their number. Rows without a value come last."""
 
     def value(row: Row) -> Any:
-        if column == "started":
-            return row["start"]
-        # A regression has no accuracy. Its cell has a mean absolute error, which cannot be sorted among accuracies.
-        return row[column] if column in NUMBERS else row["cells"][column].casefold()
+        if query.sort == "started":
+            return row.run.start
+        found = row.value(query.sort)
+        return found.casefold() if isinstance(found, str) else found
 
-    by_number = sorted(rows, key=lambda row: row["number"], reverse=True)
-    known = [row for row in by_number if value(row) not in (None, "")]
-    unknown = [row for row in by_number if value(row) in (None, "")]
-    return [*sorted(known, key=value, reverse=not ascending), *unknown]
+    by_number = sorted(rows, key=lambda row: row.run.number, reverse=True)
+    values = [(value(row), row) for row in by_number]
+    known = [each for each in values if each[0] not in (None, "")]
+    unknown = [row for found, row in values if found in (None, "")]
+    known.sort(key=lambda each: each[0], reverse=not query.ascending)
+    by_value = [*(row for _, row in known), *unknown]
+    if not query.within_dataset:
+        return by_value
+    return sorted(by_value, key=lambda row: (not row.summary.dataset, row.summary.dataset.casefold()))

@@ -1,12 +1,15 @@
 """The trainings of Airflow's runs, by what the tasks stored in Airflow's database."""
 
+import math
+import threading
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from airflow.models.dagrun import DagRun
-from airflow.models.pool import Pool
+from airflow.models.dagrun import DagRun, DagRunNote
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
@@ -14,19 +17,23 @@ from airflow.utils.state import DagRunState, State, TaskInstanceState
 from sqlalchemy import Select, and_, func, or_, select
 from sqlalchemy.orm import Session
 
-from dags.gpu_pool import GPU_POOL, pool_command
-from dags.xcom_keys import COMPARISON_PLACE, DATASET_PLACE, FAILURE, TRAINING_PLACE
+from dags.gpu_pool import GPU_POOL, TRAIN
+from dags.xcom_keys import COMPARISON_PLACE, DATASET_PLACE, FAILURE, SETTINGS, TRAINING_PLACE
 from pipeline.config.allowed import Outputs
 from pipeline.errors import SettingsError
 from pipeline.storage import Place, place_of
+from plugins.training_monitor.not_started import OF_RUN, Stage, stages
 
 Link = tuple[str, str]
 """Text and address of a link."""
 MAX_MESSAGE = 2000
 """Maximum length of an error message on a page, in characters."""
-_PENDING = (TaskInstanceState.SCHEDULED, TaskInstanceState.QUEUED)
-"""States of a task that waits for a slot of its pool, or for a worker."""
-_OF_RUN = and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRun.run_id)
+MAX_KEPT = 20_000
+"""Maximum number of ended runs in memory."""
+_AT_ONCE = 500
+"""Number of runs that are loaded at once. A database limits the number of values in a query."""
+_TRAINS = (TaskInstance.pool == GPU_POOL, TaskInstance.task_id == TRAIN)
+"""Conditions of the task that trains a model."""
 
 
 class Failure(NamedTuple):
@@ -59,12 +66,18 @@ class AirflowRun(NamedTuple):
     dataset: Place | None
     """The folder of its dataset; None if it has none yet."""
     failure: Failure | None
-    waiting_for: str = ""
-    """What its training task waits for; empty if no training task waits. Only `find_run` sets it."""
+    stage: Stage | None = None
+    """What it does before its training starts; None if it has ended. `load_runs` does not set it."""
     has_training_task: bool = True
     """Whether a task of it trains a model. Only `find_run` sets it."""
+    user: str = ""
+    """Who triggered it; empty if nobody did, as for a schedule."""
+    note: str = ""
+    """What people wrote about it in Airflow."""
     comparison: Place | None = None
     """The folder of its comparison of inputs; None if it has none."""
+    settings: Mapping[str, Any] = MappingProxyType({})
+    """Its form, with the settings that its first task fixed. Empty if it has a training, which has settings itself."""
     refusal: str = ""
     """Why a folder that its tasks stored is left out: the administrator does not allow it. Empty if none is."""
 
@@ -97,23 +110,25 @@ def find_run(dag_id: str, run_id: str) -> AirflowRun | None:
         run = next(load_runs(session, runs), None)
         if run is None:
             return None
-        of_run = and_(TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id)
-        tasks = session.scalars(select(TaskInstance).where(of_run, TaskInstance.pool == GPU_POOL)).all()
-        return run._replace(waiting_for=_waiting_for(session, tasks), has_training_task=bool(tasks))
+        training_task = select(TaskInstance.id).where(
+            TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id, *_TRAINS
+        )
+        has_training_task = session.scalars(training_task.limit(1)).first() is not None
+        return _with_stages(session, [run])[0]._replace(has_training_task=has_training_task)
 
 
 class Trainings:
-    """Runs of some DAGs that have or had a training, or that failed before it.
+    """Runs of some DAGs that have or had a training, that have not started it yet, or that failed before it.
 
     If `before` is given, Airflow's number of a run, only earlier runs are included.
     """
 
     def __init__(self, dag_ids: Collection[str], before: int | None = None) -> None:
         trained = select(XComModel.dag_run_id).where(XComModel.key == TRAINING_PLACE)
-        # A run that failed before its training stored no place of it. Its training task is known by its pool.
-        would_train = select(TaskInstance.id).where(_OF_RUN, TaskInstance.pool == GPU_POOL).exists()
-        failed = and_(DagRun.state == DagRunState.FAILED, would_train)
-        self._conditions = [DagRun.dag_id.in_(dag_ids), or_(DagRun.id.in_(trained), failed)]
+        # A run whose training has not started stored no place of it. If it succeeds without one, it chose not to train.
+        would_train = select(TaskInstance.id).where(OF_RUN, *_TRAINS).exists()
+        without_training = and_(DagRun.state != DagRunState.SUCCESS, would_train)
+        self._conditions = [DagRun.dag_id.in_(dag_ids), or_(DagRun.id.in_(trained), without_training)]
         if before is not None:
             self._conditions.append(DagRun.id < before)
 
@@ -124,17 +139,88 @@ class Trainings:
 
     def newest(self, limit: int, offset: int = 0) -> list[AirflowRun]:
         """Return up to `limit` of them, the newest first, from the one at `offset` on."""
-        runs = select(DagRun).where(*self._conditions).order_by(DagRun.id.desc()).offset(offset).limit(limit)
+        runs = self._newest(limit).offset(offset)
         with create_session() as session:
-            return list(load_runs(session, runs))
+            return _with_stages(session, list(load_runs(session, runs)))
+
+    def newest_in_time(self, limit: int, ended: "EndedRuns", budget_s: float) -> tuple[list[AirflowRun], int]:
+        """Return up to `limit` of them, the newest first, and how many are left out because `budget_s` were over.
+
+        Runs in `ended` that have not changed are not loaded again, so that the next call comes closer to the end.
+        """
+        with create_session() as session:
+            runs, later = ended.load_runs(session, self._newest(limit), budget_s)
+            return _with_stages(session, runs), later
+
+    def _newest(self, limit: int) -> Select[Any]:
+        return select(DagRun).where(*self._conditions).order_by(DagRun.id.desc()).limit(limit)
+
+
+class EndedRuns:
+    """Runs that have ended, as the database had them. It keeps thousands, so that a search loads only changed ones.
+
+    Any number of threads may use it.
+    """
+
+    def __init__(self, max_kept: int = MAX_KEPT) -> None:
+        self._max_kept = max_kept
+        self._kept: dict[int, tuple[Any, AirflowRun]] = {}
+        """The version and the run by Airflow's number. The run that was used most recently is the last one."""
+        self._allowed: Any = None
+        """The places that the administrator allowed when the runs were loaded."""
+        self._lock = threading.Lock()
+
+    def load_runs(
+        self, session: Session, runs: Select[Any], budget_s: float = math.inf
+    ) -> tuple[list[AirflowRun], int]:
+        """Return the runs of a query in its order, and the number of those that were not loaded within `budget_s`."""
+        end = time.monotonic() + budget_s
+        versions = _versions(session, runs)
+        with self._lock:
+            if self._allowed != (allowed := Outputs().allowed):
+                self._kept, self._allowed = {}, allowed
+            kept = {number: self._kept.pop(number, (None, None)) for number in versions}
+        found = {number: run for number, (version, run) in kept.items() if run and version == versions[number]}
+        missing = [number for number in versions if number not in found]
+        for begin in range(0, len(missing), _AT_ONCE):
+            chunk = select(DagRun).where(DagRun.id.in_(missing[begin : begin + _AT_ONCE]))
+            found |= {run.number: run for run in load_runs(session, chunk)}
+            if time.monotonic() > end:
+                break
+        with self._lock:
+            self._kept |= {number: (versions[number], run) for number, run in found.items() if run.is_over}
+            for number in [*self._kept][: max(0, len(self._kept) - self._max_kept)]:
+                del self._kept[number]
+        loaded = [found[number] for number in versions if number in found]
+        # A run that was deleted meanwhile is not loaded either. The next call does not find it.
+        return loaded, len(versions) - len(loaded)
+
+
+def _versions(session: Session, runs: Select[Any]) -> dict[int, Any]:
+    """Return values that change with each of the runs of a query, by Airflow's numbers, in the order of the query."""
+    # A number is used again after its run was deleted, in SQLite.
+    columns = (DagRun.id, DagRun.run_id, DagRun.state, DagRun.updated_at, DagRunNote.updated_at)
+    query = runs.with_only_columns(*columns).outerjoin(DagRunNote, DagRunNote.dag_run_id == DagRun.id)
+    return {number: tuple(version) for number, *version in session.execute(query)}
+
+
+def _with_stages(session: Session, runs: Sequence[AirflowRun]) -> list[AirflowRun]:
+    """Return runs with the stage of those that have not ended."""
+    found = stages(session, [run.number for run in runs if not run.is_over])
+    return [run._replace(stage=found[run.number]) if run.number in found else run for run in runs]
 
 
 def load_runs(session: Session, runs: Select[Any]) -> Iterator[AirflowRun]:
     """Yield the runs of a query."""
-    dag_runs = session.scalars(runs).all()
+    # Of the whole model, Airflow would also load the form of each run.
+    columns = runs.with_only_columns(
+        *(DagRun.id, DagRun.dag_id, DagRun.run_id, DagRun.state.label("state"), DagRun.start_date),
+        *(DagRun.triggering_user_name.label("user"), DagRunNote.content.label("note")),
+    ).outerjoin(DagRunNote, DagRunNote.dag_run_id == DagRun.id)
+    dag_runs = session.execute(columns).all()
     numbers = [run.id for run in dag_runs]
-    keys = (TRAINING_PLACE, DATASET_PLACE, COMPARISON_PLACE)
-    stored = {key: _places(session, numbers, key) for key in keys}
+    stored = _places(session, numbers, (TRAINING_PLACE, DATASET_PLACE, COMPARISON_PLACE))
+    settings = _settings(session, [number for number in numbers if number not in stored[TRAINING_PLACE]])
     failures, outputs = _failures(session, numbers), Outputs()
     for run in dag_runs:
         places, refusal = _allowed({key: of_runs.get(run.id) for key, of_runs in stored.items()}, outputs)
@@ -144,18 +230,43 @@ def load_runs(session: Session, runs: Select[Any]) -> Iterator[AirflowRun]:
             run_id=run.run_id,
             state=str(run.state),
             start=run.start_date,
+            user=run.user or "",
+            note=run.note or "",
             training=places[TRAINING_PLACE],
             dataset=places[DATASET_PLACE],
             comparison=places[COMPARISON_PLACE],
             failure=failures.get(run.id),
+            settings=settings.get(run.id, {}),
             refusal=refusal,
         )
 
 
-def _places(session: Session, runs: Sequence[int], key: str) -> dict[int, Place | None]:
-    """Return the newest place that each of the runs stored under an XCom key."""
-    xcoms = select(XComModel).where(XComModel.dag_run_id.in_(runs), XComModel.key == key).order_by(XComModel.timestamp)
-    return {xcom.dag_run_id: _place(XComModel.deserialize_value(xcom)) for xcom in session.scalars(xcoms)}
+def _places(session: Session, runs: Sequence[int], keys: Collection[str]) -> dict[str, dict[int, Place | None]]:
+    """Return the newest place that each of the runs stored under each of some XCom keys."""
+    found: dict[str, dict[int, Place | None]] = {key: {} for key in keys}
+    for xcom in session.execute(_xcoms(runs, keys).order_by(XComModel.timestamp)):
+        found[xcom.key][xcom.dag_run_id] = _place(XComModel.deserialize_value(xcom))
+    return found
+
+
+def _xcoms(runs: Collection[int], keys: Collection[str]) -> Select[Any]:
+    """Return the query of the values that some runs stored under some XCom keys."""
+    # Of the whole model, Airflow would also load the run of each XCom.
+    columns = (XComModel.dag_run_id, XComModel.task_id, XComModel.map_index, XComModel.key, XComModel.value)
+    return select(*columns).where(XComModel.dag_run_id.in_(runs), XComModel.key.in_(keys))
+
+
+def _settings(session: Session, runs: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Return the form of each of the runs, with the settings that it stored."""
+    forms = select(DagRun.id, DagRun.conf).where(DagRun.id.in_(runs))
+    found = {number: dict(conf) for number, conf in session.execute(forms) if isinstance(conf, dict)}
+    for xcom in session.execute(_xcoms(runs, [SETTINGS])):
+        value = XComModel.deserialize_value(xcom)
+        found.setdefault(xcom.dag_run_id, {}).update(value if isinstance(value, dict) else {})
+    # The settings of thousands of runs are kept.
+    from pipeline.watch.summary import changed_settings
+
+    return {number: changed_settings(settings) for number, settings in found.items()}
 
 
 def _place(value: Any) -> Place | None:
@@ -184,46 +295,17 @@ def _failures(session: Session, runs: Sequence[int]) -> dict[int, Failure]:
     """Return the task that failed first in each of the runs."""
     failed = (
         select(DagRun.id, TaskInstance.task_id, TaskInstance.map_index)
-        .join(TaskInstance, _OF_RUN)
+        .join(TaskInstance, OF_RUN)
         .where(DagRun.id.in_(runs), TaskInstance.state == TaskInstanceState.FAILED)
         .order_by(TaskInstance.end_date.desc())
     )
     # The last row of a run wins, and that is the task that failed first.
     first = {number: (task_id, map_index) for number, task_id, map_index in session.execute(failed)}
-    xcoms = select(XComModel).where(XComModel.dag_run_id.in_(first), XComModel.key == FAILURE)
     # Only those of the first tasks are decoded: a run may have hundreds.
-    failures = {(each.dag_run_id, each.task_id, each.map_index): each for each in session.scalars(xcoms)}
+    xcoms = session.execute(_xcoms(first, [FAILURE]))
+    failures = {(each.dag_run_id, each.task_id, each.map_index): each for each in xcoms}
     return {number: Failure(*task, _message(failures.get((number, *task)))) for number, task in first.items()}
 
 
-def _message(xcom: XComModel | None) -> str:
+def _message(xcom: Any) -> str:
     return "" if xcom is None else str(XComModel.deserialize_value(xcom))[:MAX_MESSAGE]
-
-
-def _waiting_for(session: Session, tasks: Sequence[TaskInstance]) -> str:
-    """Return what a training task waits for, and what to do about it; empty if none waits for something."""
-    waiting = next((task for task in tasks if task.state in _PENDING), None)
-    if waiting is None:
-        return ""
-    pool = Pool.get_pool(GPU_POOL, session=session)
-    if pool is None:
-        return (
-            f"{waiting.task_id} waits for the pool {GPU_POOL!r}, which does not exist: create it with "
-            f"`{pool_command(1)}`, or under Admin, Pools."
-        )
-    if pool.slots < 0:  # -1 means no limit.
-        return ""
-    servers = sum(task.task_id == waiting.task_id for task in tasks)
-    if servers == 1 and not pool.slots:
-        return (
-            f"{waiting.task_id} needs 1 slot of the pool {GPU_POOL!r}, but the pool has 0: add slots under Admin, "
-            "Pools."
-        )
-    if servers > pool.slots:
-        return (
-            f"{waiting.task_id} needs {servers} slots of the pool {GPU_POOL!r} at the same time, but the pool has "
-            f"{pool.slots}: add slots under Admin, Pools, or train on fewer servers (num_training_servers)."
-        )
-    if pool.slots > pool.occupied_slots(session=session):
-        return ""
-    return f"{waiting.task_id} waits for one of the {pool.slots} slots of the pool {GPU_POOL!r}, which other tasks use."

@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow.models.dag import DagModel
 from airflow.models.dagbundle import DagBundleModel
-from airflow.models.dagrun import DagRun
+from airflow.models.dagrun import DagRun, DagRunNote
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.team import Team
 from airflow.models.xcom import XComModel
@@ -29,7 +29,7 @@ def add_dag(dag_id: str, team: str) -> None:
         bundle.teams = [Team(name=team)]
         session.add(bundle)
         session.flush()
-        session.add(DagModel(dag_id=dag_id, bundle_name=bundle.name))
+        session.add(DagModel(dag_id=dag_id, bundle_name=bundle.name, is_paused=False))
 
 
 def add_run(
@@ -82,5 +82,5 @@ def store(session: Session, task: Mapping[str, str], key: str, value: Any) -> No
 def remove_all() -> None:
     """Remove all rows that the functions above added. The XComs of a task go with it."""
     with create_session() as session:
-        for model in (TaskInstance, DagRun, DagModel, DagBundleModel, Team):
+        for model in (TaskInstance, DagRunNote, DagRun, DagModel, DagBundleModel, Team):
             session.execute(delete(model))

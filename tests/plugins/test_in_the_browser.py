@@ -394,7 +394,7 @@ def test_the_list_can_be_searched_sorted_and_paged(logged_in: LoggedIn, trained:
             "**/trainings.json?*", lambda route: route.continue_(url=route.request.url.replace("limit=100", "limit=2"))
         )
         seen.page.goto("/tenfold/trainings")
-        rows, search = seen.page.locator("tbody tr"), seen.page.get_by_role("searchbox")
+        rows, search = seen.page.locator(".list tbody tr"), seen.page.get_by_role("searchbox")
         rows.filter(has_text=refused).first.wait_for()
         assert rows.count() == 2
         assert rows.first.locator(".badge").inner_text() == "Failed"
@@ -413,12 +413,19 @@ def test_the_list_can_be_searched_sorted_and_paged(logged_in: LoggedIn, trained:
         seen.page.keyboard.press("Enter")
         assert "of the baseline on the same" in rows.locator("details p").inner_text()
         assert rows.locator("summary .badge").inner_text() in BADGES.values()
+        search.fill("model=resnet50")
+        until(lambda: rows.count() == 1 and "Filters: model is resnet50." in seen.page.locator("main").inner_text())
+        assert "search=model%3Dresnet50" in seen.page.url
+        seen.page.reload()
+        until(lambda: rows.count() == 1 and search.input_value() == "model=resnet50")
+        search.fill("modl=resnet50")
+        until(lambda: "Did you mean model?" in seen.page.locator(".empty").inner_text())
         search.fill("no such words")
         until(lambda: seen.page.locator(".empty").is_visible())
         assert "No trainings match your search." in seen.page.locator(".empty").inner_text()
         search.fill("")
         until(lambda: rows.count() == 2)
-        assert trained not in seen.page.locator("tbody").inner_text()
+        assert trained not in seen.page.locator(".list tbody").inner_text()
         seen.page.get_by_role("button", name="Accuracy").click()
         until(lambda: trained in rows.first.inner_text())
         assert seen.page.locator("th[aria-sort=descending]").inner_text() == "Accuracy"
@@ -432,7 +439,7 @@ def picture_of_list(context: BrowserContext) -> None:
     """Take a screenshot of the list in the pages of Airflow."""
     page = context.new_page()
     page.goto("/plugin/training-monitor")
-    page.frame_locator("iframe").locator("tbody tr").first.wait_for()
+    page.frame_locator("iframe").locator(".list tbody tr").first.wait_for()
     screenshot(page, "list")
 
 

@@ -21,7 +21,7 @@ from pipeline.monitor.row import Row
 from pipeline.runs.decision import Decision
 from pipeline.runs.files import RUN_FORMAT
 from pipeline.storage import place_of, write_json
-from pipeline.watch.summary import GONE, READERS, UNANSWERED, Summaries, Summary, Training, summary
+from pipeline.watch.summary import GONE, MIN_READ, READERS, UNANSWERED, Summaries, Summary, Training, summary
 from standins.fake_gcs import FakeGcs, Fault
 from tests.report.rich import rich_run
 from tests.tuning.compared import compared
@@ -104,14 +104,15 @@ def test_a_promotion_changes_the_summary_of_a_complete_training(training: Path) 
         write_json(training / "promotion.json", decision.to_json())
         found = summary(Training(training, is_over=True))
         assert found == replace(before, promotion=decision.outcome, why=decision.reason)
-    from plugins.training_monitor.listing import _matches, _row
+    from plugins.training_monitor.rows import Row
     from plugins.training_monitor.runs import AirflowRun
+    from plugins.training_monitor.search import parse
 
-    run = AirflowRun(1, "d", "r", "success", start=None, training=training, dataset=None, failure=None)
-    row = _row(run, found, UTC)
-    assert (row["promotion"], row["badge"], row["why"]) == ("promoted", "Promoted", "by hand")
-    assert row["cells"]["promotion"] == "Promoted: by hand"
-    assert _matches(row, "promoted hand")
+    row = Row(AirflowRun(1, "d", "r", "success", start=None, training=training, dataset=None, failure=None), found, UTC)
+    shown = row.to_json()
+    assert (shown["promotion"], shown["badge"], shown["why"]) == ("promoted", "Promoted", "by hand")
+    assert shown["cells"]["promotion"] == "Promoted: by hand"
+    assert parse("promoted hand promotion:promoted", ()).finds(row)
 
 
 def test_a_stopped_training_is_read_again_only_if_it_changes(training: Path) -> None:
@@ -168,15 +169,17 @@ def test_a_regression_shows_its_error_and_is_sorted_after_accuracies(training: P
     found = summary(Training(training, is_over=False))
     assert (found.accuracy, found.validation) == (None, "MAE 1,234")
     # Airflow reads its configuration when it is imported.
-    from plugins.training_monitor.listing import _row, _sorted
+    from plugins.training_monitor.listing import ListQuery, _sorted
+    from plugins.training_monitor.rows import Row
     from plugins.training_monitor.runs import AirflowRun
 
     rows = []
     for number, each in enumerate((found, replace(found, accuracy=0.5, validation="50.0%"), GONE)):
         run = AirflowRun(number, "d", f"r{number}", "running", start=None, training=None, dataset=None, failure=None)
-        rows.append(_row(run, each, UTC))
-    assert [row["cells"]["accuracy"] for row in rows] == ["MAE 1,234", "50.0%", ""]
-    assert [row["number"] for row in _sorted(rows, "accuracy", ascending=False)] == [1, 2, 0]
+        rows.append(Row(run, each, UTC))
+    assert [row.cells()["accuracy"] for row in rows] == ["MAE 1,234", "50.0%", ""]
+    by_accuracy = ListQuery(10, 0, "", "accuracy", ascending=False, zone=UTC)
+    assert [row.run.number for row in _sorted(rows, by_accuracy)] == [1, 2, 0]
 
 
 def test_a_training_on_a_simulated_accelerator_has_no_accuracy(training: Path) -> None:
@@ -244,7 +247,7 @@ def test_only_json_files_are_read_from_a_bucket(trained: Path, gcs: FakeGcs) -> 
         gcs.put("bucket", f"runs/1/{name}", (trained / name).read_bytes())
     gcs.put("bucket", "runs/2/run.json", (trained / "run.json").read_bytes())
     places = [place_of(f"gs://bucket/runs/{run}") for run in (1, 2, 3)]
-    complete, going_on, gone = Summaries().of([Training(place, is_over=False) for place in places])
+    complete, going_on, gone = Summaries().of([Training(place, is_over=False) for place in places], patience_s=60)
     assert complete == summary(Training(trained, is_over=True))
     assert (going_on.state, going_on.dataset, going_on.progress) == ("training", "shapes", None)
     assert gone == GONE
@@ -320,6 +323,12 @@ class Client:
     async def _get(self, address: str, headers: dict[str, str]) -> httpx.Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(self._app), base_url="http://airflow") as client:
             return await client.get(address, headers=headers)
+
+
+@pytest.fixture(autouse=True)
+def _time_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each search read all trainings, on any machine."""
+    monkeypatch.setattr("plugins.training_monitor.listing.BUDGET_S", 3600)
 
 
 @pytest.fixture(scope="module")
@@ -563,7 +572,10 @@ def test_each_request_checks_the_permission_for_its_dag(client: Client, runs: No
     ("pool", "state", "expected", "text"),
     [
         ("default_pool", "running", "none", "No task of this DAG trains a model."),
-        ("gpu", "running", "waiting", "The training has not started: the tasks before it are still running."),
+        (
+            *("gpu", "running", "waiting"),
+            "The training has not started: Airflow has not started its next task yet. Done: 0 of 1 task.",
+        ),
         ("gpu", "failed", "none", "This run has no training, or its files were removed."),
     ],
 )
@@ -781,12 +793,171 @@ def test_sorting_covers_all_trainings_and_is_paged(client: Client, many: None) -
     assert [row["run_id"] for row in newest["rows"]] == ["many 128", "many 127"]
 
 
+def test_a_search_takes_filters_on_columns_and_settings(client: Client, many: None) -> None:
+    who = logged_in("viewer", "us")
+
+    def found(search: str) -> Any:
+        return listed(client, who, f"?{urlencode({'search': search})}")
+
+    assert [row["run_id"] for row in found("model=resnet50 accuracy>0.6 epochs>=8")["rows"]] == ["many 0"]
+    assert found("accuracy>0.5 wait<25")["found"] == 132
+    assert found("accuracy>0.5 wait<25")["filters"] == ["accuracy > 50%", "wait < 25%"]
+    assert found("dataset:shape epochs=8 many")["found"] == 130
+    assert found("dataset:birds")["found"] == found("epochs>8")["found"] == found("user:anybody")["found"] == 0
+    refused = found("epoch>=8")
+    assert (refused["rows"], refused["found"], refused["total"]) == ([], 0, 134)
+    assert refused["problem"].startswith("No column and no setting is named epoch. Did you mean epochs?")
+
+
+def test_trainings_are_sorted_within_each_dataset(client: Client, runs: None, trained: Path) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    for name, dataset, accuracy in (("b low", "birds", 0.1), ("a low", "apples", 0.2), ("b high", "birds", 0.9)):
+        folder = trained.with_name(name)
+        shutil.copytree(trained, folder, dirs_exist_ok=True)
+        about = json.loads((folder / "run.json").read_text())
+        about["settings"]["dataset_name"] = dataset
+        (folder / "run.json").write_text(json.dumps(about))
+        (folder / "result.json").write_text(json.dumps({**RESULT, "metrics": {"val_accuracy": accuracy}}))
+        add_run("ours", name, str(folder))
+    rows = listed(client, logged_in("viewer", "us"), "?sort=accuracy&within=true")["rows"]
+    assert [row["run_id"] for row in rows[:4]] == ["a low", "b high", "b low", "run 5"]
+    assert [row["dataset"] for row in rows] == ["apples", "birds", "birds", "shapes", "shapes", "", ""]
+
+
+def test_a_run_has_the_user_who_triggered_it_and_its_note_as_the_name(client: Client, runs: None) -> None:
+    from airflow.models.dagrun import DagRun, DagRunNote
+    from airflow.utils.session import create_session
+    from sqlalchemy import select, update
+
+    with create_session() as session:
+        number = session.scalar(select(DagRun.id).filter_by(run_id="run 5"))
+        session.execute(update(DagRun).where(DagRun.id == number).values(triggering_user_name="ada"))
+        note = DagRunNote(content="larger images\nsecond line", user_id="1")
+        note.dag_run_id = number
+        session.add(note)
+    who = logged_in("viewer", "us")
+    [row] = listed(client, who, "?search=user=ada")["rows"]
+    assert (row["run_id"], row["note"], row["cells"]["user"]) == ("run 5", "larger images\nsecond line", "ada")
+    assert row["cells"]["run"] == "larger images\nsecond line run 5"
+    assert listed(client, who, "?search=run:larger")["found"] == 1
+
+
 def test_a_limited_search_reports_how_many_trainings_it_covers(
     client: Client, many: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("plugins.training_monitor.listing.MAX_SEARCHED", 100)
     found = listed(client, logged_in("viewer", "us"), "?search=resnet50")
     assert (found["found"], found["searched"], found["total"]) == (0, 100, 134)
+
+
+def test_a_search_without_time_continues_with_the_next_request(
+    client: Client, many: None, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request is short, also after a start of the API server, when no training is in memory."""
+    from tests.plugins.airflow_runs import add_run
+
+    listed(client, logged_in("viewer", "us"), "?search=other")  # It reads all others.
+    for number in range(MIN_READ + 5):
+        folder = trained.with_name(f"unread {number}")
+        shutil.copytree(trained, folder, dirs_exist_ok=True)
+        os.utime(folder / "result.json", (2e9 + number, 2e9))
+        add_run("ours", f"unread {number}", str(folder))
+    who = logged_in("viewer", "us")
+    monkeypatch.setattr("plugins.training_monitor.listing.BUDGET_S", 0)
+    first, second, third = (listed(client, who, "?search=model:small+unread") for _ in range(3))
+    assert (first["found"], second["found"] + second["later"], third["later"]) == (MIN_READ, MIN_READ + 5, 0)
+    assert (first["later"], third["found"]) == (5, MIN_READ + 5)
+
+
+def test_a_search_loads_an_ended_run_once(
+    client: Client, runs: None, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    import plugins.training_monitor.runs as module
+
+    loaded: list[str] = []
+    load_runs = module.load_runs
+
+    def load_and_count(*arguments: Any) -> Iterator[Any]:
+        for run in load_runs(*arguments):
+            loaded.append(run.run_id)
+            yield run
+
+    monkeypatch.setattr(module, "load_runs", load_and_count)
+    who = logged_in("viewer", "us")
+    listed(client, who, "?search=run")
+    loaded.clear()
+    assert listed(client, who, "?search=run")["found"] == 3
+    assert loaded == ["run 5"]  # It has not ended.
+    with create_session() as session:
+        session.execute(update(DagRun).filter_by(run_id="run 1", dag_id="ours").values(state="failed"))
+    loaded.clear()
+    listed(client, who, "?search=run")
+    assert sorted(loaded) == ["run 1", "run 5"]
+
+
+def test_ended_runs_in_memory_are_bounded(runs: None) -> None:
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    from plugins.training_monitor.runs import EndedRuns
+
+    ended = EndedRuns(max_kept=2)
+    with create_session() as session:
+        for _ in range(2):
+            found, later = ended.load_runs(session, select(DagRun).order_by(DagRun.id.desc()))
+            assert later == 0
+            assert [run.run_id for run in found] == ["run 5", "run 4", "run 1", MARKUP, "run 2", "run 1"]
+    assert len(ended._kept) == 2
+
+
+def test_the_trend_of_a_dataset_name_has_its_last_trainings(
+    client: Client, runs: None, trained: Path, tmp_path: Path
+) -> None:
+    from airflow.utils.session import create_session
+
+    from dags.xcom_keys import DATASET_PLACE
+    from tests.plugins.airflow_runs import add_run, store
+
+    for number in range(35):
+        folder = tmp_path / str(number)
+        shutil.copytree(trained, folder)
+        about = json.loads((folder / "run.json").read_text())
+        about["settings"]["dataset_name"] = "birds"
+        (folder / "run.json").write_text(json.dumps(about))
+        speed = 500.0 if number == 34 else 800.0 + number % 3
+        result = {**RESULT, "wait_ms": 1.0, "step_ms": 9.0, "examples_per_s": speed}
+        (folder / "result.json").write_text(json.dumps(result))
+        add_run("ours", f"birds {number}", str(folder))
+        with create_session() as session:
+            task = {"dag_id": "ours", "run_id": f"birds {number}", "task_id": "train"}
+            store(session, task, DATASET_PLACE, str(trained / "dataset"))
+    who = logged_in("viewer", "us")
+    answer = client.get("/trend.json?dataset_name=birds", headers=who).json()
+    assert (answer["names"], answer["shown"], answer["later"]) == (["birds", "shapes"], "birds", 0)
+    assert [each["run_id"] for each in answer["trainings"]] == [f"birds {number}" for number in range(5, 35)]
+    last = answer["trainings"][-1]
+    assert {name: last[name] for name in ("images", "rejected", "accuracy", "wait", "speed")} == {
+        "images": 50, "rejected": 3, "accuracy": 0.54, "wait": 0.2345, "speed": 500.0,
+    }  # fmt: skip
+    assert last["worse"] == {"speed": "It takes 500 examples a second; the 10 trainings before took 800 to 802."}
+    assert not any(each["worse"] for each in answer["trainings"][:-1])
+    shapes = client.get("/trend.json?dataset_name=shapes", headers=who).json()
+    assert (shapes["shown"], [each["run_id"] for each in shapes["trainings"]]) == ("shapes", ["run 1", "run 5"])
+    assert client.get("/trend.json", headers=who).json()["shown"] == "birds"
+
+
+def test_the_trend_is_of_dags_that_the_user_can_read(client: Client, runs: None) -> None:
+    assert client.get("/trend.json").status_code == 401
+    assert client.get("/trend.json", headers=logged_in(None)).status_code == 403
+    answer = client.get("/trend.json", headers=logged_in("viewer", "them")).json()
+    assert [(each["dag_id"], each["run_id"]) for each in answer["trainings"]] == [("theirs", "run 1")]
+    assert client.get("/trend.json", headers=logged_in("viewer")).json()["trainings"] == []
 
 
 def test_a_search_for_a_day_uses_the_time_zone_of_the_browser(client: Client, runs: None) -> None:
@@ -822,6 +993,7 @@ def test_a_row_has_all_shown_values(client: Client, runs: None) -> None:
         "dag_id": "ours",
         "run_id": "run 1",
         "start": f"2026-01-01T00:{first['number']:02d}:00+00:00",
+        "note": "",
         "state": "trained",
         "words": "",
         "dataset": "shapes",
@@ -830,14 +1002,15 @@ def test_a_row_has_all_shown_values(client: Client, runs: None) -> None:
         "accuracy": 0.54,
         "wait": 0.2345,
         "limit": "decoding",
-        "validation": "54.0% (baseline 25.0%)",
         "promotion": None,
         "why": "",
+        "speed": None,
         "name": "Trained",
         "badge": "",
         "log": None,
         "cells": {
             "run": "run 1",
+            "user": "",
             "dag": "ours",
             "state": "Trained",
             "started": f"2026-01-01 00:{first['number']:02d}:00",
@@ -862,7 +1035,8 @@ def test_older_trainings_are_listed_page_by_page(client: Client, runs: None) -> 
     assert ([row["run_id"] for row in older["rows"]], older["more"]) == (["run 1"], False)
     assert not listed(client, who, "?limit=4")["more"]
     nothing = listed(client, who, f"?before={older['rows'][0]['number']}")
-    assert nothing == {"rows": [], "more": False, "found": 0, "total": 0, "searched": 0, "unread": 0}
+    counts = dict.fromkeys(("found", "total", "searched", "unread", "later"), 0)
+    assert nothing == {"rows": [], "more": False, **counts, "filters": [], "problem": ""}
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,7 @@ def test_a_training_writes_all_its_results(trained: Trained, published: Path):
     assert len(samples) > 0
     assert read(run.folder / "overview", "epochs")["step"].tolist() == [1, 2]  # for the pages in Airflow
     assert not list(run.folder.rglob("*.tmp*"))
+    assert not (run.folder / "metrics.prom").exists()  # The training has ended.
     assert_evaluated(run, published)
 
 

@@ -1,13 +1,16 @@
 // The list of all trainings, page by page, the newest first. The user may choose some, to compare them.
+import {keep_state, read_state} from "./address.js";
 import {RequestError, dag_link, element, follow_theme, link, page_link, request_json, run_link} from "./monitor.js";
+import {Trend} from "./trend.js";
 
-const EVERY_MS = 15000, PAGE = 100, SEARCH_MS = 300;
+const EVERY_MS = 15000, PAGE = 100, SEARCH_MS = 300, CONTINUE_MS = 100;
 const MAX_COMPARED = 20;
 const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 // The columns of the list. The server sends the text of each cell, and searches and sorts by it.
 const COLUMNS = [
-  {id: "run", name: "Run", fill: row => run_link(row, row.run_id)},
+  {id: "run", name: "Run", about: "its note in Airflow, and its id", fill: run_of},
+  {id: "user", name: "User", about: "who triggered the run; empty for a schedule"},
   {id: "dag", name: "DAG"},
   {id: "state", name: "State", fill: state_of},
   {id: "started", name: "Started", down: true},
@@ -19,6 +22,12 @@ const COLUMNS = [
   {id: "wait", name: "Waiting for data", number: true, down: true, about: "share of the step time; while it trains, of the last minute"},
   {id: "limit", name: "Limited by"},
 ];
+const NEWEST_FIRST = {column: COLUMNS.find(({id}) => id === "started"), up: false};
+
+function run_of(row) {
+  const [name] = row.note.split("\n");
+  return name ? element("div", {}, run_link(row, name), element("p", {class: "soft"}, row.run_id)) : run_link(row, row.run_id);
+}
 
 function state_of(row) {
   const badge = element("span", {class: `badge ${row.state}`}, row.name);
@@ -36,6 +45,21 @@ function progress_of(row) {
   if (row.progress === null || row.progress === 1) return row.cells.progress;
   const bar = element("progress", {max: 1, value: row.progress, "aria-hidden": "true"});
   return element("div", {}, row.cells.progress, bar);
+}
+
+// What a search may contain.
+function help_of_search() {
+  const examples = [
+    ["flowers resnet", "trainings that have both words in any column"],
+    ['"larger images"', "a text with a blank"],
+    ["dataset:flowers", "the column contains the text; = is the whole text, and != any other one"],
+    ["accuracy>0.5 wait<5", "numbers, with <, <=, >, >=, = and !=; a share over 1 is a percentage"],
+    ["epochs>=10 batch_size=32", "any setting of the training, by its name in the settings reference"],
+    ["started>=2026-11-01", "since a day; a month or a year also works"],
+  ];
+  const rows = examples.flatMap(([example, words]) => [element("dt", {}, element("code", {}, example)), element("dd", {}, words)]);
+  const columns = `Columns: ${COLUMNS.map(({id}) => id).join(", ")}; and speed, the examples a second.`;
+  return element("details", {}, element("summary", {}, "How to search"), element("dl", {class: "examples"}, ...rows), element("p", {class: "soft"}, columns));
 }
 
 const count_of = count => `${count.toLocaleString("en")} training${count === 1 ? "" : "s"}`;
@@ -68,22 +92,44 @@ class Trainings {
   constructor(place, chosen) {
     this.lines = new Map();
     this.chosen = new Map(chosen.map(ids => [key_of(ids), ids]));
-    this.sorted = {column: COLUMNS.find(({id}) => id === "started"), up: false};
-    this.offset = 0;
     this.requests = 0;
     this.build(place);
+    this.read_address();
     this.show_chosen();
   }
 
+  // Show what the address says: the search, the order and the page.
+  read_address() {
+    const {search, sort, up, within, page} = read_state(["search", "sort", "up", "within", "page"]);
+    const column = COLUMNS.find(({id}) => id === sort);
+    this.search.value = search;
+    this.within.checked = within === "true";
+    this.sorted = {column: column ?? NEWEST_FIRST.column, up: Boolean(column) && up === "true"};
+    this.offset = PAGE * Math.max(0, Number.parseInt(page || "1") - 1 || 0);
+  }
+
+  keep_address() {
+    const {column, up} = this.sorted;
+    const is_default = column === NEWEST_FIRST.column && up === NEWEST_FIRST.up;
+    keep_state({
+      search: this.search.value.trim(), sort: is_default ? "" : column.id, up: up ? "true" : "",
+      within: this.within.checked ? "true" : "", page: this.offset ? 1 + this.offset / PAGE : "",
+    });
+  }
+
   build(place) {
-    this.search = element("input", {type: "search", placeholder: "Search all columns", "aria-label": "Search all columns"});
+    this.search = element("input", {type: "search", placeholder: "Words, or accuracy>0.5", "aria-label": "Search all columns"});
     this.search.addEventListener("input", () => this.search_soon());
+    this.within = element("input", {type: "checkbox"});
+    this.within.addEventListener("change", () => this.go_to(0));
+    const within = element("label", {title: "sort by the name of the dataset first"}, this.within, " Within each dataset");
     this.compare = element("button", {type: "button", "aria-describedby": "chosen"}, "Compare");
     this.compare.addEventListener("click", () => link(this.comparison(), "").click());
     this.clear = element("button", {type: "button"}, "Clear selection");
     this.clear.addEventListener("click", () => this.clear_chosen());
     this.hint = element("span", {class: "soft", id: "chosen", role: "status"});
     this.count = element("span", {class: "soft count", role: "status"});
+    this.filters = element("p", {class: "soft", role: "status", hidden: ""});
     this.alert = element("p", {class: "verdict", role: "alert", hidden: ""});
     this.empty = element("div", {class: "empty", hidden: ""});
     this.before = this.page_button("Previous", -PAGE);
@@ -93,9 +139,10 @@ class Trainings {
     this.heads = COLUMNS.map(column => this.head(column));
     const head = element("thead", {}, element("tr", {}, element("td"), ...this.heads));
     this.table = element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Trainings"}, element("table", {class: "list"}, head, this.body));
-    this.tools = element("div", {class: "tools"}, this.search, this.compare, this.clear, this.hint, this.count);
+    this.tools = element("div", {class: "tools"}, this.search, within, this.compare, this.clear, this.hint, this.count);
     const dates = element("p", {}, element("a", {href: "dates"}, "Dates of a dataset"));
-    place.append(element("h1", {}, "Training monitor"), dates, this.tools, this.alert, this.table, this.empty, this.pages);
+    this.trend = new Trend(read_state(["trend"]).trend, trend => keep_state({trend}));
+    place.append(element("h1", {}, "Training monitor"), dates, this.trend.element, this.tools, help_of_search(), this.filters, this.alert, this.table, this.empty, this.pages);
   }
 
   head(column) {
@@ -133,7 +180,9 @@ class Trainings {
   async refresh() {
     const number = ++this.requests;
     const {column: {id: sort}, up} = this.sorted;
-    const query = {limit: PAGE, offset: this.offset, search: this.search.value.trim(), sort, up, zone: ZONE};
+    const within = this.within.checked;
+    const query = {limit: PAGE, offset: this.offset, search: this.search.value.trim(), sort, up, within, zone: ZONE};
+    this.keep_address();
     let answer;
     try {
       answer = await request_json(`trainings.json?${new URLSearchParams(query)}`);
@@ -147,6 +196,8 @@ class Trainings {
     this.alert.hidden = true;
     if (!answer.rows.length && this.offset) return this.go_to(0);  // There are fewer trainings than before.
     this.show_rows(answer, query.search);
+    // For each request, the server reads a part of the trainings.
+    if (answer.later) setTimeout(() => number === this.requests && this.refresh(), CONTINUE_MS);
   }
 
   show_rows({rows, more, ...counts}, search) {
@@ -179,18 +230,22 @@ class Trainings {
     if (this.body.contains(focused)) focused.focus({preventScroll: true});
   }
 
-  show_counts(shown, {found, total, searched, unread}, search) {
+  show_counts(shown, {found, total, searched, unread, later, filters, problem}, search) {
     const all = found === total ? count_of(total) : `${found.toLocaleString("en")} of ${count_of(total)}`;
     const part = shown === found ? "" : `${(this.offset + 1).toLocaleString("en")} to ${(this.offset + shown).toLocaleString("en")} of `;
     const limits = [
       ...(searched < total ? [`The newest ${searched.toLocaleString("en")} were searched.`] : []),
+      ...(later ? [`${later.toLocaleString("en")} of them are still being read.`] : []),
       ...(unread ? [`The buckets of ${count_of(unread)} have not answered yet.`] : []),
     ];
     this.set_text(this.count, [`${part}${all}.`, ...limits].join(" "));
+    this.set_text(this.filters, filters.length ? `Filters: ${filters.join(", ")}.` : "");
+    this.filters.hidden = !filters.length;
     this.table.hidden = !shown;
     this.tools.hidden = !total && !search;
     this.empty.hidden = shown > 0;
     if (!total) this.empty.replaceChildren("No trainings yet. Trigger ", dag_link("image_training", "image_training"), " to start one.");
+    else if (problem) this.empty.replaceChildren(problem);
     else if (!shown) this.empty.replaceChildren(["No trainings match your search.", ...limits].join(" "));
   }
 
@@ -242,4 +297,9 @@ const query = new URLSearchParams(location.search);
 const [dag_id, run_id] = [query.get("dag_id"), query.get("run_id")];
 const trainings = new Trainings(document.getElementById("trainings"), dag_id && run_id ? [{dag_id, run_id}] : []);
 trainings.follow();
-document.addEventListener("visibilitychange", () => document.hidden || trainings.follow());
+trainings.trend.follow();
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) return;
+  trainings.follow();
+  trainings.trend.follow();
+});

@@ -1,0 +1,205 @@
+"""What runs do whose training has not started: they wait for Airflow, the pool or a person, or build the dataset."""
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from airflow.models.dag import DagModel
+from airflow.models.dagrun import DagRun
+from airflow.models.pool import Pool
+from airflow.models.taskinstance import TaskInstance
+from airflow.utils.state import DagRunState, State, TaskInstanceState
+from sqlalchemy import and_, func, select
+from sqlalchemy.orm import Session
+
+from dags.gpu_pool import GPU_POOL, TRAIN, pool_command
+
+OF_RUN = and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRun.run_id)
+_RUNNING = (TaskInstanceState.RUNNING, TaskInstanceState.RESTARTING)
+_PENDING = (TaskInstanceState.SCHEDULED, TaskInstanceState.QUEUED)
+"""States of a task that waits for a slot of its pool, or for a worker."""
+_WAITING = {
+    TaskInstanceState.AWAITING_INPUT: "waits for the answer of a person: answer under Required Actions",
+    TaskInstanceState.DEFERRED: "waits for an event, and uses no worker",
+    TaskInstanceState.UP_FOR_RETRY: "failed, and Airflow will try it again",
+    TaskInstanceState.UP_FOR_RESCHEDULE: "waits until Airflow calls it again",
+    TaskInstanceState.QUEUED: "waits for a worker",
+    TaskInstanceState.SCHEDULED: "is about to start",
+}
+"""What a task does that neither runs nor has ended. Of several states, the first one explains the run."""
+
+
+class Stage(NamedTuple):
+    """How far a run is that has not ended."""
+
+    state: str
+    """`waiting`, `building` (a task before the training runs) or `starting` (the task of the training runs)."""
+    words: str
+    """What it waits for or does, and what to do about it."""
+    done: str = ""
+    """How many of its tasks are done; empty if no task has started."""
+
+
+class _Tasks(NamedTuple):
+    """The tasks of a run with the same id, state and pool. A mapped task may be many of them."""
+
+    task_id: str
+    state: str | None
+    pool: str
+    number: int
+    start: datetime | None
+    """Start of the first one."""
+
+
+def stages(session: Session, numbers: Collection[int]) -> dict[int, Stage]:
+    """Return the stage of each run that has not ended, by Airflow's numbers of the runs."""
+    going = select(DagRun.id, DagRun.dag_id, DagRun.state.label("state")).where(
+        DagRun.id.in_(numbers), DagRun.state.in_(State.unfinished_dr_states)
+    )
+    runs = session.execute(going).all() if numbers else []
+    if not runs:
+        return {}
+    tasks = _tasks(session, [run.id for run in runs if run.state == DagRunState.RUNNING])
+    queue = _Queue(session) if any(map(_pending_in_pool, tasks.values())) else None
+    dags = _Dags(session, {run.dag_id for run in runs})
+
+    def stage(run: Any) -> Stage:
+        is_queued = run.state == DagRunState.QUEUED
+        found = dags.stage_of_queued(run.dag_id) if is_queued else _stage(run.id, tasks.get(run.id, []), queue)
+        if found.state == "waiting" and dags.is_paused(run.dag_id):
+            return found._replace(words=f"the DAG {run.dag_id} is paused: turn it on, and the run goes on")
+        return found
+
+    return {run.id: stage(run) for run in runs}
+
+
+def _tasks(session: Session, numbers: Collection[int]) -> dict[int, list[_Tasks]]:
+    """Return the tasks of each of the runs."""
+    kind = (DagRun.id, TaskInstance.task_id, TaskInstance.state, TaskInstance.pool)
+    grouped = (
+        select(*kind, func.count(), func.min(TaskInstance.start_date))
+        .join(TaskInstance, OF_RUN)
+        .where(DagRun.id.in_(numbers))
+        .group_by(*kind)
+        .order_by(func.min(TaskInstance.start_date), TaskInstance.task_id)
+    )
+    found: dict[int, list[_Tasks]] = {}
+    for number, *columns in session.execute(grouped):
+        found.setdefault(number, []).append(_Tasks(*columns))
+    return found
+
+
+class _Dags:
+    """Some DAGs, and the numbers of their runs that have not ended."""
+
+    def __init__(self, session: Session, dag_ids: Collection[str]) -> None:
+        dags = select(DagModel.dag_id, DagModel.is_paused, DagModel.max_active_runs).where(DagModel.dag_id.in_(dag_ids))
+        self._dags = {dag.dag_id: dag for dag in session.execute(dags)}
+        counts = (
+            select(DagRun.dag_id, DagRun.state, func.count())
+            .where(DagRun.dag_id.in_(dag_ids), DagRun.state.in_(State.unfinished_dr_states))
+            .group_by(DagRun.dag_id, DagRun.state)
+        )
+        self._counts = {(dag_id, state): count for dag_id, state, count in session.execute(counts)}
+
+    def is_paused(self, dag_id: str) -> bool:
+        """Return whether Airflow starts nothing of a DAG."""
+        return dag_id in self._dags and bool(self._dags[dag_id].is_paused)
+
+    def stage_of_queued(self, dag_id: str) -> Stage:
+        """Return the stage of each queued run of a DAG."""
+        dag = self._dags.get(dag_id)
+        waiting, running = (self._counts.get((dag_id, state), 0) for state in (DagRunState.QUEUED, DagRunState.RUNNING))
+        if dag is not None and running >= dag.max_active_runs:
+            limit = _count(dag.max_active_runs, "run")
+            wait = "1 waits for its start" if waiting == 1 else f"{waiting} wait for their start"
+            return Stage("waiting", f"at most {limit} of {dag_id} at the same time: {wait}")
+        return Stage("waiting", "Airflow has not started the run yet")
+
+
+class _Queue:
+    """The pool of the trainings, and the tasks that wait for a slot of it, as the scheduler will take them."""
+
+    def __init__(self, session: Session) -> None:
+        self._pool = Pool.get_pool(GPU_POOL, session=session)
+        self._occupied = self._pool.occupied_slots(session=session) if self._pool else 0
+        # The order of Airflow's scheduler. If it does not decide, the older run is named first.
+        waiting = (
+            select(DagRun.id, TaskInstance.task_id)
+            .join(TaskInstance, OF_RUN)
+            .join(DagModel, DagModel.dag_id == DagRun.dag_id, isouter=True)
+            .where(
+                TaskInstance.pool == GPU_POOL,
+                TaskInstance.state == TaskInstanceState.SCHEDULED,
+                DagRun.state == DagRunState.RUNNING,
+                DagModel.is_paused.is_not(True),
+            )
+            .order_by(-TaskInstance.priority_weight, DagRun.logical_date, TaskInstance.map_index, DagRun.id)
+        )
+        self._waiting = [(number, task_id) for number, task_id in session.execute(waiting)]
+
+    def words(self, number: int, task: _Tasks, servers: int) -> str:
+        """Return what a task waits for, and what to do about it. `servers` is the number of tasks with its id."""
+        name = task.task_id
+        if self._pool is None:
+            return (
+                f"{name} waits for the pool {GPU_POOL!r}, which does not exist: create it with `{pool_command(1)}`, or "
+                "under Admin, Pools"
+            )
+        slots = self._pool.slots
+        if 0 <= slots < servers:
+            if servers == 1:
+                return f"{name} needs 1 slot of the pool {GPU_POOL!r}, but the pool has 0: add slots under Admin, Pools"
+            return (
+                f"{name} needs {servers} slots of the pool {GPU_POOL!r} at the same time, but the pool has {slots}: "
+                "add slots under Admin, Pools, or train on fewer servers (num_training_servers)"
+            )
+        if task.state == TaskInstanceState.QUEUED:
+            return f"{name} has a slot of the pool {GPU_POOL!r}, and waits for a worker"
+        if slots < 0 or self._occupied < slots or (number, name) not in self._waiting:
+            return f"{name} is about to start"
+        place = self._waiting.index((number, name)) + 1
+        return (
+            f"{name} is number {place} of {len(self._waiting)} in the queue of the pool {GPU_POOL!r}, which has "
+            f"{_count(slots, 'slot')}"
+        )
+
+
+def _stage(number: int, tasks: Sequence[_Tasks], queue: _Queue | None) -> Stage:
+    """Return the stage of a run that has started."""
+    done = sum(task.number for task in tasks if task.state in State.finished)
+    share = f"{done} of {_count(sum(task.number for task in tasks), 'task')}"
+    running = [task for task in tasks if task.state in _RUNNING]
+    pending = _pending_in_pool(tasks)
+    # Of several servers, those that wait hold up those that run.
+    if pending and queue:
+        servers = sum(task.number for task in tasks if task.task_id == pending.task_id)
+        return Stage("waiting", queue.words(number, pending, servers), share)
+    if any(task.task_id == TRAIN for task in running):
+        return Stage("starting", f"{TRAIN} has started, and prepares the training", share)
+    if running:
+        return Stage("building", " and ".join(_running(task, tasks) for task in running), share)
+    for state, words in _WAITING.items():
+        if waiting := next((task.task_id for task in tasks if task.state == state), None):
+            return Stage("waiting", f"{waiting} {words}", share)
+    return Stage("waiting", "Airflow has not started its next task yet", share)
+
+
+def _pending_in_pool(tasks: Iterable[_Tasks]) -> _Tasks | None:
+    return next((task for task in tasks if task.pool == GPU_POOL and task.state in _PENDING), None)
+
+
+def _running(task: _Tasks, tasks: Sequence[_Tasks]) -> str:
+    """Return for how long a task has run; of a mapped task, how many parts are done."""
+    from pipeline.watch.status import duration
+
+    parts = [other for other in tasks if other.task_id == task.task_id]
+    if (whole := sum(part.number for part in parts)) > 1:
+        done = sum(part.number for part in parts if part.state in State.finished)
+        return f"{task.task_id} is running: {done} of {whole} parts are done"
+    lasted = "" if task.start is None else f", for {duration((datetime.now(UTC) - task.start).total_seconds())} so far"
+    return f"{task.task_id} is running{lasted}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

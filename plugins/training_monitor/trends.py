@@ -1,0 +1,72 @@
+"""The trend of a dataset name: the numbers of its last complete trainings, above the list."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import TenfoldError
+from pipeline.storage import BucketPath, Place
+from plugins.training_monitor.dataset_counts import Counts, counts_of
+from plugins.training_monitor.listing import MayRead, Sources, search_rows
+from plugins.training_monitor.rows import Row
+from plugins.training_monitor.runs import Trainings
+
+if TYPE_CHECKING:
+    from pipeline.watch.questions import Questions
+
+MAX_TRAININGS = 30
+"""A trend has this number of trainings, the newest."""
+MAX_COMPARED = 200
+"""The predecessors are looked for in this number of trainings."""
+
+
+def trend_of(
+    trainings: Trainings, sources: Sources, dataset_name: str, may_read_log: MayRead, questions: "Questions"
+) -> dict[str, Any]:
+    """Return the dataset names of complete trainings, and the trend of one of them, the oldest training first.
+
+    Without a `dataset_name`, it is the one of the newest training. `later` is as in `list_trainings`.
+    """
+    from pipeline.watch.trend import point_of, warnings
+
+    rows, later = search_rows(trainings, sources, may_read_log)
+    complete = [row for row in rows if row.summary.state == "trained" and row.summary.dataset]
+    names = list(dict.fromkeys(row.summary.dataset for row in complete))
+    shown = dataset_name if dataset_name in names else next(iter(names), "")
+    # More trainings than are shown, so that the first one of these has predecessors.
+    known = [row for row in complete if row.summary.dataset == shown][:MAX_COMPARED][::-1]
+    worse = warnings([point_of(row.summary) for row in known])[-MAX_TRAININGS:]
+    last = known[-MAX_TRAININGS:]
+    counts = _counts([row.run.dataset for row in last], questions)
+    return {
+        "names": names,
+        "shown": shown,
+        "trainings": [_numbers(*each) for each in zip(last, counts, worse, strict=True)],
+        "later": later,
+    }
+
+
+def _counts(datasets: Sequence[Place | None], questions: "Questions") -> list[Counts | None]:
+    """Return the numbers of examples of datasets. They are missing if a bucket does not answer in time."""
+    bucket = next((place.bucket for place in datasets if isinstance(place, BucketPath)), None)
+    if bucket is None:
+        return counts_of(datasets)
+    try:
+        return questions.ask(bucket, ("counts", tuple(datasets)), lambda: counts_of(datasets))
+    except TenfoldError:
+        return [None] * len(datasets)
+
+
+def _numbers(row: Row, counts: Counts | None, worse: Mapping[str, str]) -> dict[str, Any]:
+    summary = row.summary
+    return {
+        "dag_id": row.run.dag_id,
+        "run_id": row.run.run_id,
+        "note": row.run.note,
+        "start": row.run.start and row.run.start.isoformat(),
+        "images": counts and counts.examples,
+        "rejected": counts and counts.rejected,
+        "accuracy": summary.accuracy,
+        "wait": summary.wait,
+        "speed": summary.speed,
+        "worse": dict(worse),
+    }

@@ -1,0 +1,98 @@
+"""What a search of the list means."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from plugins.training_monitor.search import COLUMNS, SearchError, parse
+
+SETTINGS = ("epochs", "batch_size", "learning_rate", "prepare", "cache_shards")
+
+
+@dataclass
+class Row:
+    """A row with some values."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def text(self) -> str:
+        return " ".join(map(str, self.values.values())).casefold()
+
+    def value(self, name: str) -> Any:
+        assert name in COLUMNS + SETTINGS
+        return self.values.get(name)
+
+
+FLOWERS = Row(
+    {
+        "run": "my best manual__2026-01-01T00:00:00+00:00",
+        "dataset": "My Flowers",
+        "accuracy": 0.54,
+        "wait": 0.04,
+        "speed": 812.5,
+        "started": "2026-01-31 23:15:00",
+        "epochs": 10,
+        "batch_size": 32,
+        "learning_rate": 0.001,
+        "prepare": "resize",
+        "cache_shards": True,
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        *("", "flowers", "FLOWERS best", '"my flowers"', "manual__2026-01-01T00:00:00+00:00", "23:15"),
+        *("dataset:flowers", 'dataset="my flowers"', "dataset!=birds", "Dataset:FLOW", "run:best", "model!=resnet50"),
+        *("accuracy>0.5", "accuracy>50", "accuracy>=54%", "accuracy=54%", "accuracy:0.54", "wait<5", "wait<=4%"),
+        *("epochs>=10", "epochs=10", "epochs:10", "epochs!=11", "batch_size=32.0", "learning_rate<=1e-3", "speed>800"),
+        *("prepare=resize", "cache_shards=true", "started>2026-01-30", "started>=2026-01-31", "started<2027"),
+        *("dataset:flowers accuracy>0.5 wait<5 epochs>=10 batch_size=32", "best epochs<11"),
+    ],
+)
+def test_a_search_finds_a_row(search: str):
+    assert parse(search, SETTINGS).finds(FLOWERS)
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        *("birds", "flowers birds", '"flowers my"', "dataset:birds", "dataset=flowers", 'dataset!="my flowers"'),
+        *("accuracy>0.54", "accuracy<54%", "accuracy=0.5", "wait>=5", "epochs>10", "epochs:1", "batch_size!=32"),
+        *("cache_shards=false", "started>2026-01-31", "started<2026", "flowers epochs>10", "model=resnet50"),
+        *("model:resnet", "progress>0", "progress<=1", "prepare>3"),
+    ],
+)
+def test_a_search_leaves_out_a_row(search: str):
+    """A value that is missing fulfills no condition but that it differs."""
+    assert not parse(search, SETTINGS).finds(FLOWERS)
+
+
+@pytest.mark.parametrize(
+    ("search", "message"),
+    [
+        ("accurac>0.5", "No column and no setting is named accurac. Did you mean accuracy?"),
+        ("batchsize=32", "Did you mean batch_size?"),
+        ("gs://bucket", 'To search for the text itself, put it in quotes: "gs://bucket".'),
+        ("flowers accuracy>", "The filter accuracy> has no value. Write, for example, accuracy>0.5."),
+        ("dataset:", "The filter dataset: has no value. Write, for example, dataset:flowers."),
+        ("accuracy>high", "accuracy is compared with a number, and 'high' is no number."),
+        ("accuracy=nan", "accuracy is compared with a number, and 'nan' is no number."),
+        ("epochs<many", "epochs is compared with a number, and 'many' is no number."),
+        ("speed:50%", "speed is compared with a number, and '50%' is no number."),
+        ("dataset>a", "dataset is a text. Write dataset:a for texts that contain a, or dataset=a."),
+    ],
+)
+def test_a_filter_that_is_not_understood_gets_a_sentence(search: str, message: str):
+    with pytest.raises(SearchError) as error:
+        parse(search, SETTINGS)
+    assert message in str(error.value)
+
+
+def test_a_filter_says_how_it_is_understood():
+    found = parse("dataset:Flowers accuracy>50 wait<0.05 epochs!=3 speed<=9", SETTINGS).filters
+    assert [*map(str, found)] == [
+        "dataset contains flowers", "accuracy > 50%", "wait < 5%", "epochs is not 3", "speed <= 9",
+    ]  # fmt: skip
