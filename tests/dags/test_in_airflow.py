@@ -206,7 +206,7 @@ def test_a_cleared_run_can_find_its_source_small_or_large(
     assert ended(client, run_id) == "success"
     states = _states(client, run_id)
     assert all(set(states[task_id]) <= {"skipped", "removed"} for task_id in BETWEEN), states
-    assert client.xcom(run_id, "upload.commit")["examples"] == {"train": 20, "validation": 4}
+    assert sum(client.xcom(run_id, "upload.commit")["examples"].values()) == 24
 
     for image in kept.iterdir():
         image.rename(source / image.name.replace("-", "/"))
