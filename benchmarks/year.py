@@ -23,6 +23,7 @@ import csv
 import json
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -133,6 +134,8 @@ def main() -> None:
     """Measure, and print Markdown."""
     options = parse(sys.argv[1:])
     open_unless_set()
+    # Otherwise, a benchmark that is ended leaves the processes of Airflow, and a database in PostgreSQL.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     folder, sections = new_folder("year"), {}
     log = folder.with_name("commands.log")
     with SET_UPS[options.set_up](folder, TINY, log) as operator, OtherLoad() as load, Costs(operator) as costs:

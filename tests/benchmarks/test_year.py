@@ -1,5 +1,7 @@
 """The benchmark of a year of dates: what is wrong with its dates, what it reads from output, and its table."""
 
+import signal
+import sys
 from datetime import date
 from pathlib import Path
 
@@ -9,6 +11,7 @@ from PIL import Image, UnidentifiedImageError
 from benchmarks import year
 from benchmarks.harness.cluster import ClusterOperator
 from benchmarks.harness.dates import BAD, MAX_CORRECTED, MIN_DATES, draw_another, draw_dates, plan_dates
+from benchmarks.harness.operators import Operator
 from standins.cluster.cluster import celery
 from standins.cluster.servers import silent
 from tests.docker.test_compose import environment
@@ -58,6 +61,36 @@ def test_the_table_has_a_column_for_each_section():
     assert "| only here |  | 1 |" in rows
     assert "| checks | 0 of 1 right: not one training | 0 of 0 right |" in rows
     assert lines[-1] == "- 2024-01-03: no images"
+
+
+class Ended(ClusterOperator):
+    """An operator of a benchmark that somebody ends while its Airflow starts."""
+
+    has_stopped = False
+
+    def __enter__(self) -> Operator:
+        return self
+
+    def up(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    def down(self) -> None:
+        Ended.has_stopped = True
+
+
+def test_an_ended_benchmark_stops_its_airflow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(year, "SET_UPS", {"embedded": Ended})
+    monkeypatch.setattr(Ended, "at_once", 1)
+    monkeypatch.setattr(year, "new_folder", lambda name: tmp_path / "work" / name)
+    monkeypatch.setattr(sys, "argv", ["year", "--dates", str(MIN_DATES), "--images", "1"])
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            year.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert Ended.has_stopped
 
 
 @pytest.mark.parametrize(("set_up", "fewest"), [("embedded", MIN_DATES), ("cluster", 48)])
