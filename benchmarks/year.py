@@ -1,13 +1,18 @@
-"""What a year of dates does in the embedded Airflow: a backfill with failures, late corrections, and what both take.
+"""What a year of dates does in Airflow: a backfill with failures, late corrections, and what both take.
 
     make bench-year
-    python -m benchmarks.year [--dates 365] [--images 20] [--second-year] [--json FILE]
+    python -m benchmarks.year [--set-up cluster] [--dates 365] [--images 20] [--second-year] [--json FILE]
 
-The first section backfills `image_dataset` for all dates, as `make up` and `make backfill` do. Some dates are bad.
-After a quarter of the dates, the scheduler is killed. The operator then stops Airflow, starts it, and gives the same
-command again. After half of the dates, the process of a running task is killed. The second section adds a photograph to
-ten old dates, and backfills these again. With `--second-year`, a third section backfills as many further dates, while
-another DAG runs every few minutes. `retrain` trains after each backfill.
+The first section backfills `image_dataset` for all dates, as `make backfill` does. Some dates are bad. After a quarter
+of the dates, the scheduler is killed. The second section adds a photograph to ten old dates, and backfills these again.
+With `--second-year`, a third section backfills as many further dates, while another DAG runs every few minutes.
+`retrain` trains after each backfill.
+
+In the embedded Airflow, the operator stops Airflow after the death of the scheduler, starts it, and gives the same
+command again. After half of the dates, the process of a running task is killed. With `--set-up cluster`, the database
+is PostgreSQL, and tasks run on Celery workers. A worker is killed after half of the dates. What was killed starts again
+by itself, as in Compose. PostgreSQL and Redis must run: TENFOLD_TEST_POSTGRES and TENFOLD_TEST_REDIS are their
+addresses (by default those of this machine). The benchmark creates a database of its own, and removes it.
 
 Each section is checked: the datasets, the reasons of the bad dates, and the number of trainings. The exit code is 1 if
 a check failed. The files of Airflow and of the workspace then stay, for a look at them.
@@ -16,7 +21,6 @@ a check failed. The files of Airflow and of the workspace then stay, for a look 
 import argparse
 import csv
 import json
-import os
 import random
 import shutil
 import signal
@@ -24,16 +28,17 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.backfill import rows_in
+from benchmarks.harness.cluster import ClusterOperator
 from benchmarks.harness.dates import MIN_DATES, Dates, draw_another, draw_dates, plan_dates
-from benchmarks.harness.embedded import Costs, Operator, pages_s, size_mb
+from benchmarks.harness.embedded import EmbeddedOperator
 from benchmarks.harness.machine import HOME, OtherLoad, machine_line, new_folder, say
+from benchmarks.harness.operators import Costs, Operator, pages_s, size_mb
 from pipeline.config.allowed import open_unless_set
 from pipeline.config.settings import Settings, settings_from
 from pipeline.config.workspace import name_folder
@@ -41,8 +46,8 @@ from pipeline.dataset.manifest import load
 from pipeline.dataset.partitions import newest_partitions
 from pipeline.dataset.verify import verify
 from pipeline.errors import DatasetError
-from scripts.airflow.embedded import components
 
+SET_UPS: Mapping[str, type[Operator]] = {"embedded": EmbeddedOperator, "cluster": ClusterOperator}
 DAG, TRAINER, NAME = "image_dataset", "retrain", "year"
 FIRST_DATE = date(2024, 1, 1)
 WINDOW = 30
@@ -66,6 +71,16 @@ ENDED = "state IN ('success', 'failed')"
 
 
 @dataclass
+class Kill:
+    """What was killed."""
+
+    name: str
+    at: float
+    runs: list[str] = field(default_factory=list)
+    """The runs whose tasks were killed."""
+
+
+@dataclass
 class Section:
     """What a backfill did and took."""
 
@@ -73,6 +88,7 @@ class Section:
     figures: dict[str, float] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     """Why dates failed, by the date."""
+    kills: list[Kill] = field(default_factory=list)
     checks: dict[str, bool] = field(default_factory=dict)
     pages: dict[str, list[float]] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
@@ -98,7 +114,7 @@ class Year:
         options = ["--from", days[0].isoformat(), "--to", days[-1].isoformat(), "--source", f"{self.source}/{{date}}"]
         return self.operator.start("backfill", *options, "--params", json.dumps({"dataset_name": NAME}), *arguments)
 
-    def runs(self, days: Sequence[date], columns: str, where: str = "1") -> list[Any]:
+    def runs(self, days: Sequence[date], columns: str, where: str = "TRUE") -> list[Any]:
         """Return columns of the runs of days that follow one another."""
         until = (days[-1] + timedelta(days=1)).isoformat()
         query = f"SELECT {columns} FROM dag_run WHERE dag_id = ? AND logical_date >= ? AND logical_date < ? AND {where}"
@@ -118,22 +134,19 @@ def main() -> None:
     """Measure, and print Markdown."""
     options = parse(sys.argv[1:])
     open_unless_set()
+    # Otherwise, a benchmark that is ended leaves the processes of Airflow, and a database in PostgreSQL.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     folder, sections = new_folder("year"), {}
     log = folder.with_name("commands.log")
-    operator = Operator(folder, TINY, log)
-    try:
-        with OtherLoad() as load, Costs(operator) as costs:
-            year = Year(operator, costs, folder / "source", options.images)
-            for name, section in measured(year, options):
-                sections[name] = section
-                say(f"{name}: {json.dumps(vars(section))}")
-                if options.json:
-                    options.json.write_text(
-                        json.dumps({each: vars(found) for each, found in sections.items()}, indent=1)
-                    )
-    finally:
-        operator.command("down")
-    print("\n".join([machine_line("apache-airflow"), load.sentence(), "", *table(sections)]), flush=True)
+    with SET_UPS[options.set_up](folder, TINY, log) as operator, OtherLoad() as load, Costs(operator) as costs:
+        year = Year(operator, costs, folder / "source", options.images)
+        for name, section in measured(year, options):
+            sections[name] = section
+            say(f"{name}: {json.dumps(asdict(section))}")
+            if options.json:
+                options.json.write_text(json.dumps({each: asdict(found) for each, found in sections.items()}, indent=1))
+    lines = [operator.set_up, machine_line("apache-airflow"), load.sentence(), "", *table(sections)]
+    print("\n".join(lines), flush=True)
     if not all(all(section.checks.values()) for section in sections.values()):
         raise SystemExit(f"A check failed. The files are in {folder}, and the output of the commands in {log}")
     shutil.rmtree(HOME / "work", ignore_errors=True)
@@ -142,13 +155,16 @@ def main() -> None:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.year", description="A year of dates in Airflow.")
-    parser.add_argument("--dates", type=int, default=365, help=f"dates of each backfill, at least {MIN_DATES}")
+    parser.add_argument("--set-up", choices=SET_UPS, default="embedded", help="the Airflow, embedded or that of a team")
+    parser.add_argument("--dates", type=int, default=365, help="dates of each backfill")
     parser.add_argument("--images", type=int, default=20, help="photographs of each date")
     parser.add_argument("--second-year", action="store_true", help="backfill as many dates again beside a schedule")
     parser.add_argument("--json", type=Path, help="file for every figure, written after each section")
     options = parser.parse_args(arguments)
-    if options.dates < MIN_DATES:
-        parser.error(f"--dates must be at least {MIN_DATES}, got {options.dates}")
+    # Otherwise, all dates may have ended before the second kill.
+    fewest = max(MIN_DATES, 3 * SET_UPS[options.set_up].at_once)
+    if options.dates < fewest:
+        parser.error(f"--dates must be at least {fewest} with --set-up {options.set_up}, got {options.dates}")
     return options
 
 
@@ -156,7 +172,7 @@ def measured(year: Year, options: argparse.Namespace) -> Any:
     """Yield each section by its name."""
     first = new_dates(year, FIRST_DATE, options.dates)
     say("starting Airflow")
-    year.operator.command("up")
+    year.operator.up()
     yield "dates with two kills", section_of(year, first, lambda section: killed_backfill(year, first, section))
     yield "late corrections", corrections(year, first)
     if options.second_year:
@@ -191,14 +207,15 @@ def section_of(year: Year, dates: Dates, backfill: Callable[[Section], None]) ->
 
 
 def killed_backfill(year: Year, dates: Dates, section: Section) -> None:
-    """Backfill the dates. Kill the scheduler after a quarter of them, and a task after half of them."""
+    """Backfill the dates. Kill the scheduler after a quarter of them, and a task or worker after half of them."""
     days, since = dates.days, datetime.now(UTC)
     command = year.backfill(days)
     until_ended(year, days, since, len(days) // 4, command)
-    restart_after_kill(year, section)
-    command = year.backfill(days)
+    kill_scheduler(year, command, section)
+    if command.poll() is not None:
+        command = year.backfill(days)
     until_ended(year, days, since, len(days) // 2, command)
-    kill_a_task(year, command, section)
+    kill_work(year, command, section)
     until_ended(year, days, since, len(days), command)
     section.check("the backfill ends with exit code 1, because dates failed", command.wait(), 1)
 
@@ -225,39 +242,28 @@ def until_ended(
         raise SystemExit("\n".join(["The backfill ended too early:", *year.operator.last_output()[-20:]]))
 
 
-def restart_after_kill(year: Year, section: Section) -> None:
-    """Kill the scheduler, and start Airflow again as an operator does."""
+def kill_scheduler(year: Year, command: "subprocess.Popen[bytes]", section: Section) -> None:
+    """Kill the scheduler, and continue as the operator does."""
     year.costs.look()
     say("killing the scheduler")
-    section.figures["scheduler killed at"] = time.time()
-    year.operator.processes()["scheduler"].kill()
-    begin = time.monotonic()
-    # The command of the backfill sees it by itself, and says which process has ended.
-    while "has ended unexpectedly" not in "\n".join(year.operator.last_output()):
-        time.sleep(POLL_S)
-    section.figures["noticed by the command after, s"] = time.monotonic() - begin
-    year.operator.command("down")
-    year.operator.command("up")
-    section.figures["down and up, s"] = time.monotonic() - begin - section.figures["noticed by the command after, s"]
-    say(f"Airflow is back after {time.monotonic() - begin:.0f} s")
+    section.kills.append(Kill("scheduler", time.time()))
+    section.figures |= year.operator.kill_scheduler(command)
 
 
-def kill_a_task(year: Year, command: "subprocess.Popen[bytes]", section: Section) -> None:
-    """Kill the process of the first task that is seen to run."""
+def kill_work(year: Year, command: "subprocess.Popen[bytes]", section: Section) -> None:
+    """Kill the first task that is seen to run, or its worker."""
+    operator = year.operator
+    running = f"SELECT run_id, task_id, {operator.place} FROM task_instance WHERE dag_id = ? AND state = 'running'"
+    year.costs.look()
     while command.poll() is None:
-        running = year.operator.ask(
-            "SELECT run_id, task_id, pid FROM task_instance WHERE dag_id = ? AND state = 'running' AND pid > 0", DAG
-        )
-        for run_id, task_id, pid in running:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:  # It has ended meanwhile.
-                continue
-            say(f"killed {task_id} of {run_id}")
-            section.figures["task killed at"] = time.time()
-            return
+        tasks = operator.ask(f"{running} AND pid > 0", DAG)
+        for run_id, task_id, place in tasks:
+            if operator.kill_work(place):
+                say(f"killed the {operator.victim} of {task_id} of {run_id}")
+                section.kills.append(Kill(operator.victim, time.time(), [run for run, _, at in tasks if at == place]))
+                return
         time.sleep(0.1)
-    section.check("a task was killed", False, True)
+    section.check(f"a {operator.victim} was killed", False, True)
 
 
 def corrections(year: Year, dates: Dates) -> Section:
@@ -290,8 +296,8 @@ def restart_beside_schedule(operator: Operator) -> None:
     variable, schedule = BESIDE
     operator.environ[variable] = schedule
     say(f"starting Airflow again with {variable}={schedule}")
-    operator.command("down")
-    operator.command("up")
+    operator.down()
+    operator.up()
 
 
 # --- figures and checks -----------------------------------------------------------------------------------------------
@@ -302,21 +308,28 @@ def measure(year: Year, days: Sequence[date], section: Section, cpu_s: float) ->
     say("measuring")
     figures = section.figures
     figures[CPU] = year.costs.cpu_s() - cpu_s
-    times = [(moment(begin), moment(end)) for begin, end in year.runs(days, "start_date, end_date")]
-    begin, ends = min(start for start, _ in times), sorted(end for _, end in times)
-    figures[WALL] = (ends[-1] - begin).total_seconds()
-    for name in ("scheduler", "task"):
-        if killed := figures.pop(f"{name} killed at", 0.0):
-            following = (end.timestamp() - killed for end in ends if end.timestamp() > killed)
-            figures[f"from the killed {name} to the next end of a date, s"] = next(following, 0.0)
-    for name in components(0):
+    runs = year.runs(days, "run_id, start_date, end_date")
+    ends = {run: moment(end).timestamp() for run, _, end in runs}
+    figures[WALL] = max(ends.values()) - min(moment(begin).timestamp() for _, begin, _ in runs)
+    for kill in section.kills:
+        figures |= waits_after(kill, ends)
+    for name in year.operator.components:
         figures[f"peak memory of {name} so far, MB"] = year.costs.peak_mb[name]
-    database = year.operator.database
-    figures["airflow.db, MB"] = size_mb(*database.parent.glob(f"{database.name}*"))
+    figures["database, MB"] = year.operator.database_mb()
     figures["logs of Airflow, MB"] = size_mb(year.operator.home / "logs")
     figures["workspace, MB"] = size_mb(year.operator.workspace)
-    section.rows = dict(rows_in(database).most_common(BIG_TABLES))
+    section.rows = dict(year.operator.rows().most_common(BIG_TABLES))
     section.pages = pages_s(year.operator, DAG)
+
+
+def waits_after(kill: Kill, ends: Mapping[str, float]) -> dict[str, float]:
+    """Return how long a kill was felt, by the ends of the runs."""
+    following = min((end for end in ends.values() if end > kill.at), default=kill.at)
+    waits = {f"from the killed {kill.name} to the next end of a date, s": following - kill.at}
+    if kill.runs:
+        last = max(ends[run] for run in kill.runs)
+        waits[f"from the killed {kill.name} to the end of its last date, s"] = last - kill.at
+    return waits
 
 
 def reasons_in(output: Sequence[str]) -> dict[str, str]:

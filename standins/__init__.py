@@ -1,1 +1,1 @@
-"""Stand-ins for services, for tests, benchmarks and demos. They use real protocols on loopback."""
+"""Stand-ins for services and containers, for tests, benchmarks and demos. They use real protocols on loopback."""

@@ -1,5 +1,7 @@
 """The benchmark of a year of dates: what is wrong with its dates, what it reads from output, and its table."""
 
+import signal
+import sys
 from datetime import date
 from pathlib import Path
 
@@ -7,7 +9,12 @@ import pytest
 from PIL import Image, UnidentifiedImageError
 
 from benchmarks import year
+from benchmarks.harness.cluster import ClusterOperator
 from benchmarks.harness.dates import BAD, MAX_CORRECTED, MIN_DATES, draw_another, draw_dates, plan_dates
+from benchmarks.harness.operators import Operator
+from standins.cluster.cluster import celery
+from standins.cluster.servers import silent
+from tests.docker.test_compose import environment
 
 FIRST = date(2024, 1, 1)
 
@@ -54,3 +61,72 @@ def test_the_table_has_a_column_for_each_section():
     assert "| only here |  | 1 |" in rows
     assert "| checks | 0 of 1 right: not one training | 0 of 0 right |" in rows
     assert lines[-1] == "- 2024-01-03: no images"
+
+
+class Ended(ClusterOperator):
+    """An operator of a benchmark that somebody ends while its Airflow starts."""
+
+    has_stopped = False
+
+    def __enter__(self) -> Operator:
+        return self
+
+    def up(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    def down(self) -> None:
+        Ended.has_stopped = True
+
+
+def test_an_ended_benchmark_stops_its_airflow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(year, "SET_UPS", {"embedded": Ended})
+    monkeypatch.setattr(Ended, "at_once", 1)
+    monkeypatch.setattr(year, "new_folder", lambda name: tmp_path / "work" / name)
+    monkeypatch.setattr(sys, "argv", ["year", "--dates", str(MIN_DATES), "--images", "1"])
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            year.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert Ended.has_stopped
+
+
+@pytest.mark.parametrize(("set_up", "fewest"), [("embedded", MIN_DATES), ("cluster", 48)])
+def test_too_few_dates_for_two_kills_are_refused(set_up: str, fewest: int, capsys: pytest.CaptureFixture[str]):
+    assert year.parse(["--set-up", set_up, "--dates", str(fewest)]).dates == fewest
+    with pytest.raises(SystemExit):
+        year.parse(["--set-up", set_up, "--dates", str(fewest - 1)])
+    assert f"at least {fewest} with --set-up {set_up}, got {fewest - 1}" in capsys.readouterr().err
+
+
+def test_a_kill_is_felt_until_the_dates_end_that_it_struck():
+    ends = {"before": 9.0, "struck": 80.0, "other": 12.0, "struck too": 95.0}
+    assert year.waits_after(year.Kill("worker", 10.0, ["struck", "struck too"]), ends) == {
+        "from the killed worker to the next end of a date, s": 2.0,
+        "from the killed worker to the end of its last date, s": 85.0,
+    }
+    assert year.waits_after(year.Kill("scheduler", 99.0), ends) == {
+        "from the killed scheduler to the next end of a date, s": 0.0
+    }
+
+
+def test_workers_have_the_settings_of_compose():
+    compose, ours = environment("worker"), celery("postgresql://host/name", "prefix:")
+    same = [name for name in compose if name.startswith(("AIRFLOW__SCHEDULER__", "AIRFLOW__WORKERS__"))]
+    assert len(same) >= 8
+    for name in (*same, "AIRFLOW__CORE__EXECUTOR", "AIRFLOW__CELERY_BROKER_TRANSPORT_OPTIONS__VISIBILITY_TIMEOUT"):
+        assert ours[name] == compose[name], name
+    assert not [value for value in ours.values() if "$" in value]
+
+
+def test_the_database_of_a_team_answers_as_sqlite_does(tmp_path: Path):
+    if reasons := silent():
+        pytest.skip(f"needs PostgreSQL and Redis: {reasons}")
+    with ClusterOperator(tmp_path, "", tmp_path / "log") as operator:
+        [row] = operator.ask("SELECT CAST(? AS timestamptz), 1, NULL", "2024-01-01T01:00+01:00")
+        assert row == ("2024-01-01T00:00:00+00:00", 1, None)
+        assert operator.rows() == {}
+        assert operator.database_mb() > 1
+        assert operator.processes() == {}

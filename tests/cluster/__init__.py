@@ -1,1 +1,4 @@
-"""The DAGs on PostgreSQL, Redis and Celery workers. The tests need both servers; `servers.py` has their addresses."""
+"""The DAGs on PostgreSQL, Redis and Celery workers. The tests need both servers.
+
+`standins/cluster/servers.py` has their addresses.
+"""

@@ -8,10 +8,10 @@ import pytest
 
 from scripts.airflow.client import Client
 from scripts.airflow.settings import ROOT, Layout
+from standins.cluster.cluster import Cluster, celery, started
+from standins.cluster.servers import database, key_prefix, silent
 from standins.fake_gcs import FakeGcs
 from tests.cluster.asking import wait_for_success
-from tests.cluster.cluster import Cluster, celery, started
-from tests.cluster.servers import database, key_prefix, silent
 from tests.conftest import jpeg
 
 BUCKET = "bucket"
@@ -41,7 +41,13 @@ def cluster(bucket: FakeGcs, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     (folder / "settings.json").write_text(json.dumps(SETTINGS))
     layout = Layout(folder / "home", folder / "workspace", ROOT / "dags", trainings=2)
     with database() as address, key_prefix() as prefix:
-        environ = {**celery(address, prefix), "TENFOLD_SETTINGS": str(folder / "settings.json")}
+        environ = {
+            **celery(address, prefix),
+            # A dead worker is detected by the missing heartbeats of its tasks: here sooner than in Compose.
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
+            "TENFOLD_RETRAIN_POLL_SECONDS": "5",
+            "TENFOLD_SETTINGS": str(folder / "settings.json"),
+        }
         with started(layout, environ) as cluster:
             yield cluster
 

@@ -12,8 +12,8 @@ from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import load
 from pipeline.storage import Place
 from scripts.airflow.client import ACTIVE, Client
+from standins.cluster.cluster import Cluster
 from tests.cluster.asking import comes
-from tests.cluster.cluster import Cluster
 from tests.cluster.conftest import SETTINGS
 from tests.conftest import jpeg
 from tests.published import newest_dataset

@@ -16,9 +16,9 @@ from pipeline.runs.run import training_folder
 from pipeline.stages.shard import plan_shards
 from pipeline.storage import place_of
 from scripts.airflow.client import Client, Json
+from standins.cluster.cluster import CPU, CPU_WORKERS, GPU, GPU_WORKER, Cluster
 from standins.fake_gcs import FakeGcs
 from tests.cluster.asking import comes, task, tasks, wait_for_success
-from tests.cluster.cluster import CPU, CPU_WORKERS, GPU, GPU_WORKER, Cluster
 from tests.cluster.conftest import SHARDS
 from tests.listening import addresses
 from tests.published import rows_of_plan

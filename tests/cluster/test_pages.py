@@ -3,7 +3,7 @@
 import pytest
 
 from scripts.airflow.client import Json
-from tests.cluster.cluster import Cluster
+from standins.cluster.cluster import Cluster
 
 pytestmark = [
     pytest.mark.long,

@@ -4,6 +4,9 @@ import json
 import os
 import random
 import signal
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -74,6 +77,43 @@ def test_an_interrupted_backfill_leaves_no_unfinished_run(live: Live) -> None:
     assert "Model:" in output
     assert "/models/others" in output or "others" in output.partition("Model:")[2]
     assert "already running" not in output
+
+
+@contextmanager
+def locked(database: Path) -> Iterator[None]:
+    """Keep Airflow's processes from writing to their database."""
+    with closing(sqlite3.connect(database, timeout=60, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("ROLLBACK")
+
+
+def test_a_backfill_waits_for_another_writer_of_the_database(live: Live) -> None:
+    live.settle()
+    source, dates = live.folder / "waiting", first_of("2026-04", 2)
+    add_dates(source, dates)
+    with live.start(*backfill_of(source, dates)) as process:
+        assert process.stdout is not None
+        seen = []
+        for state in ("Using the Airflow", "Backfilling"):
+            seen += lines_until(state, process.stdout)
+            with locked(live.home / "airflow.db"):
+                seen += lines_until("trying again for up to", process.stdout)
+        output = "".join([*seen, process.communicate()[0]])
+    assert process.returncode == 0, output
+    assert "2 of 2 dates run\n" in output
+    assert "Traceback" not in output
+    assert "OperationalError" not in output
+
+
+def lines_until(text: str, lines: Iterable[str]) -> list[str]:
+    """Return the lines up to the first one with a text."""
+    seen = []
+    for line in lines:
+        seen.append(line)
+        if text in line:
+            return seen
+    raise AssertionError(f"no line has {text!r}: {seen}")
 
 
 def test_tables_of_which_one_lacks_a_column_become_one_training(live: Live) -> None:

@@ -1,4 +1,4 @@
-"""Running servers of PostgreSQL and Redis. Each test has its own database and key prefix, which are deleted at the end.
+"""Running servers of PostgreSQL and Redis. Each user has its own database and key prefix, which are deleted at the end.
 
 TENFOLD_TEST_POSTGRES and TENFOLD_TEST_REDIS are their addresses, with user and password if the servers require them.
 """
