@@ -32,12 +32,14 @@ demo-gcs: env ## run with buckets, against a server on this machine that simulat
 up: env ## start Airflow with its UI and keep it running
 	@$(AIRFLOW) up
 
-# Neither makes the environment: an Airflow that runs has one.
+# Neither makes the environment: an Airflow that runs has one, perhaps in another folder.
+WITHOUT_ENV = if [ -e "$${TENFOLD_HOME:-.airflow}/running.json" ]; then \
+	echo 'An Airflow may be running, but this folder has no environment: use the command in its folder, or run `make env` first' >&2; exit 2; fi
 down: ## stop Airflow
-	@if [ -x $(VENV_PYTHON) ]; then $(AIRFLOW) down; else echo 'Airflow is not running'; fi
+	@if [ -x $(VENV_PYTHON) ]; then $(AIRFLOW) down; else $(WITHOUT_ENV); echo 'Airflow is not running'; fi
 
 status: ## list the processes of Airflow
-	@if [ -x $(VENV_PYTHON) ]; then $(AIRFLOW) status; else echo 'Airflow is not running. `make up` starts it'; exit 1; fi
+	@if [ -x $(VENV_PYTHON) ]; then $(AIRFLOW) status; else $(WITHOUT_ENV); echo 'Airflow is not running. `make up` starts it'; exit 1; fi
 
 docker-up: ## start Airflow as containers, with Postgres, Celery and two workers (settings: .env)
 	@python3 -m scripts.compose.env >/dev/null

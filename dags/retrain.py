@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import PokeReturnValue, dag, get_current_context, task
@@ -87,8 +88,9 @@ def _with_name(settings: Settings) -> Settings:
     from pipeline.config.workspace import with_dataset_name
 
     names = sorted({str(event.extra.get("dataset_name")) for event in _events(settings)})
-    elsewhere = sorted({str(folder) for event in _all_events() if (folder := _folder_of(event))})
-    if not names and elsewhere:
+    folders = [_folder_of(event) for event in _all_events()]
+    if not names and folders and None not in folders:
+        elsewhere = sorted({str(folder) for folder in folders})
         raise AirflowSkipException(
             f"the new datasets are in {', '.join(elsewhere)}, but this DAG trains only on those in "
             f"{settings.datasets_folder}: to train on them, trigger it with their workspace or publish_uri"
@@ -177,7 +179,7 @@ def _events(settings: Settings, name: str = "") -> list[Any]:
     only events of this dataset name are returned.
     """
     events = [event for event in _all_events() if name in ("", event.extra.get("dataset_name"))]
-    return [event for event in events if _folder_of(event) == settings.datasets_folder]
+    return [event for event in events if _folder_of(event) == _resolved(settings.datasets_folder)]
 
 
 def _all_events() -> list[Any]:
@@ -188,7 +190,17 @@ def _all_events() -> list[Any]:
 def _folder_of(event: Any) -> Place | None:
     """Return the folder of the datasets among which the new one is; None if a person made the event, without one."""
     dataset = event.extra.get("dataset")
-    return place_of(dataset).parent.parent if dataset else None
+    if not (isinstance(dataset, str) and dataset):
+        return None
+    try:
+        return _resolved(place_of(dataset).parent.parent)
+    except ValueError:  # The address names no bucket.
+        return None
+
+
+def _resolved(folder: Place) -> Place:
+    """Return a local folder without links: after a move, a link may lead from its old place to the new one."""
+    return folder.resolve() if isinstance(folder, Path) else folder
 
 
 def _training(settings: Settings) -> str:

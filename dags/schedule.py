@@ -57,5 +57,6 @@ def require_zone(settings: Settings, timetable: Any, run: Any) -> None:
         raise SettingsError(
             f"this run is for {begin} to {end}, which is no interval of the schedule on this worker "
             f"({timetable.summary}), so it would read another day: set {TIME_ZONE} of the worker to that of the "
-            "dag-processor. If the schedule changed after the run was created, trigger the DAG with data_date instead"
+            "dag-processor. If the schedule changed after the run was created, or if you chose the interval, trigger "
+            "the DAG with data_date instead"
         )

@@ -25,7 +25,8 @@ from pipeline.snapshot.raw_reader import RawReader
 from pipeline.snapshot.snapshot import Snapshot
 
 Quality = dict[str, Any]
-_DIGITS = re.compile("[0-9]+")
+_OF_DATES = re.compile("(?<![0-9A-SU-Za-z])([0-9]{2}|[0-9]{4}|[0-9]{8,})(?![0-9])")
+"""Digits that may be a date or a part of one, as in 2026-11-28, 20261128, day=28 or T07. Those of `team1` are none."""
 
 
 def planned_facts(
@@ -67,7 +68,7 @@ def planned_facts(
 def _other_source(source: str, before: Dataset | None) -> dict[str, str]:
     """Return the source of the last version if it is another one: two tables may have one file name."""
     # A date in a path differs between the dates of one source.
-    if before is None or _DIGITS.sub("", before.source["uri"]) == _DIGITS.sub("", source):
+    if before is None or _OF_DATES.sub("", before.source["uri"]) == _OF_DATES.sub("", source):
         return {}
     return {"other_source": str(before.source["uri"])}
 

@@ -59,10 +59,10 @@ def with_moved_dataset(run_json: Mapping[str, Any], training: Place) -> dict[str
 
 def with_moved_addresses(result: Mapping[str, Any], training: Place) -> dict[str, Any]:
     """Return the content of `result.json` with the present addresses of the training, whose place is `training`."""
-    before = str(result["run"])
+    before = str(result.get("run") or training)
     return {
         name: f"{training}{value.removeprefix(before)}"
-        if isinstance(value, str) and value.startswith(before)
+        if isinstance(value, str) and f"{value}/".startswith(f"{before}/")
         else value
         for name, value in result.items()
     }
@@ -205,12 +205,15 @@ def load_files(folder: Path) -> RunFiles:
     Raises:
         FormatError: If another version of Tenfold wrote them.
     """
-    run_json = read_or_empty(folder / RUN)
+    run_json, result = read_or_empty(folder / RUN), read_or_empty(folder / RESULT)
     if run_json:
         require_run_format(run_json, folder)
+    with suppress(SourceError):  # The local copy of a training in a bucket is in no workspace.
+        workspace_of(folder)
+        result = with_moved_addresses(result, folder)
     return RunFiles(
         run=with_moved_dataset(run_json, folder),
-        result=read_or_empty(folder / RESULT),
+        result=result,
         verdict=read_or_empty(folder / VERDICT),
         promotion=read_or_empty(folder / PROMOTION),
         early_end=read_or_empty(folder / EARLY_END),

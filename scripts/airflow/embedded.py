@@ -190,7 +190,8 @@ def usable_airflow(layout: Layout) -> Embedded | None:
             "now: stop it with `make down`, then run this command again"
         )
     effective = environment(layout, airflow.keys, airflow.record.port, layout.asked)
-    asked = {name: effective[name] for name in layout.asked}
+    # An empty port is a free one.
+    asked = {name: effective[name] for name in layout.asked if name != PORT or layout.asked[name]}
     # An Airflow that chose its port has no TENFOLD_PORT.
     if found := differences(asked, {**got, PORT: str(airflow.record.port)}, key):
         raise Refused(

@@ -110,12 +110,28 @@ def test_datasets_in_another_workspace_are_left_to_the_runs_there(
         retrain._with_name(settings)
 
 
-def test_an_event_that_a_person_made_in_the_ui_starts_a_run_as_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_link_that_a_move_left_behind_leads_to_the_same_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from dags import retrain
+
+    (tmp_path / "new").mkdir()
+    (tmp_path / "old").symlink_to(tmp_path / "new")
+    for here, there in (("new", "old"), ("old", "new")):
+        use_context(monkeypatch, [announced_in(tmp_path / there, "flowers")], "first")
+        assert retrain._with_name(settings_from({"workspace": str(tmp_path / here)})).dataset_name == "flowers"
+
+
+@pytest.mark.parametrize("extra", [{"from_rest_api": True}, {"dataset": 5}, {"dataset": "gs://"}])
+@pytest.mark.parametrize("beside", [False, True])
+def test_an_event_that_a_person_made_in_the_ui_starts_a_run_as_by_hand(
+    extra: dict[str, Any], beside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Also if a dataset of another team was published just before."""
     from dags import retrain
 
     settings = settings_from({"workspace": str(tmp_path)})
     add_partition(settings, "flowers", DAYS[0], NEW)
-    use_context(monkeypatch, [SimpleNamespace(timestamp=NOON, extra={"from_rest_api": True})], "first")
+    events = [SimpleNamespace(timestamp=NOON, extra=extra), *([announced_in(tmp_path / "theirs", "cars")] * beside)]
+    use_context(monkeypatch, events, "first")
     assert retrain._with_name(settings).dataset_name == "flowers"
 
 

@@ -82,6 +82,24 @@ def test_the_addresses_of_a_result_move_with_the_training():
     assert moved == {**result, "run": "gs://b/runs/r/t", "export": "gs://b/runs/r/t/export"}
 
 
+@pytest.mark.parametrize("result", [{}, {"run": "/w/runs/r/t", "model": "/w/runs/r/t2/model"}])
+def test_other_addresses_stay(result: dict[str, str]):
+    assert with_moved_addresses(result, Path("/v/runs/r/t")).get("model") == result.get("model")
+
+
+def test_the_files_of_a_moved_training_name_its_present_place(tmp_path: Path):
+    folder = tmp_path / "runs" / "r" / "t"
+    folder.mkdir(parents=True)
+    (folder / "result.json").write_text(json.dumps({"run": "/old/runs/r/t", "model": "/old/runs/r/t/model.keras"}))
+    assert load_files(folder).result == {"run": str(folder), "model": f"{folder}/model.keras"}
+
+
+def test_the_local_copy_of_a_training_in_a_bucket_keeps_the_addresses_of_the_bucket(tmp_path: Path):
+    result = {"run": "gs://b/runs/r/t", "model": "gs://b/runs/r/t/model.keras"}
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    assert load_files(tmp_path).result == result
+
+
 def test_the_verdict_of_the_result_takes_precedence(tmp_path: Path):
     (tmp_path / "verdict.json").write_text('{"limit": "input", "step_ms": 0.0}')
     files = load_files(tmp_path)

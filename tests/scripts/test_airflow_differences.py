@@ -92,6 +92,7 @@ def test_a_running_airflow_is_refused_if_the_command_sets_other_variables(
     assert usable_airflow(layout) is not None
     monkeypatch.chdir(tmp_path)
     assert usable_airflow(layout_from({**home, "TENFOLD_WORKSPACE": "w", **allowed})) is not None
+    assert usable_airflow(layout_from({**home, "TENFOLD_PORT": ""})) is not None
     with pytest.raises(
         Refused,
         match="the Airflow at http://127.0.0.1:8080 has other settings than this command: TENFOLD_PORT is 9000, but "
