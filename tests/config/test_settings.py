@@ -118,6 +118,7 @@ CHANGED = {
     "micro_batches": 4,
     "stall_minutes": 5.0,
     "callbacks": "mine.callbacks:make",
+    "loss": "mine.losses:focal",
     "tensorboard": True,
     "promote": "never",
     "max_worse": 0.02,
@@ -202,6 +203,7 @@ def test_the_settings_that_identify_a_training():
         "label_smoothing",
         "learning_rate",
         "learning_rate_schedule",
+        "loss",
         "min_crop_area",
         "model",
         "num_training_servers",
@@ -219,7 +221,7 @@ def test_the_settings_that_identify_a_training():
 
 def test_every_location_and_every_user_function_needs_a_permission():
     places = {name for name, field in Settings.model_fields.items() if MaxLen(4096) in field.metadata}
-    assert set(declared(AllowedBy)) == places | {"model", "callbacks"}
+    assert set(declared(AllowedBy)) == places | {"model", "loss", "callbacks"}
 
 
 @pytest.mark.parametrize(

@@ -95,10 +95,11 @@ def test_a_stopped_training_continues_on_another_worker_from_the_bucket(
 
 def test_a_training_is_complete_only_when_its_result_is_in_the_bucket(settings: Settings, gcs: FakeGcs):
     run = prepare_run(settings, DATASET, "run")
-    (run.folder / "result.json").write_text('{"run": "done"}')  # local only, as if the bucket failed at the end
+    result = {"run": str(run.place), "epochs": 3}
+    (run.folder / "result.json").write_text(json.dumps(result))  # local only, as if the bucket failed at the end
     assert trained_before(settings, DATASET, "run") is None
     prepare_run(settings, DATASET, "run")
-    assert trained_before(settings, DATASET, "run") == {"run": "done"}
+    assert trained_before(settings, DATASET, "run") == result
 
 
 @pytest.mark.core
