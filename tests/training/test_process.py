@@ -120,8 +120,9 @@ def test_a_training_process_stops_when_its_parent_is_killed(settings: Settings, 
 def test_a_complete_training_is_not_repeated(settings: Settings, dataset: Path):
     run = prepare_run(settings, dataset, "run")
     assert load_trained_result(settings, dataset, "run") is None
-    (run.folder / "result.json").write_text('{"run": "done before"}')
-    assert train(settings, dataset, "run") == load_trained_result(settings, dataset, "run") == {"run": "done before"}
+    done = {"run": str(run.folder), "epochs": 7}
+    (run.folder / "result.json").write_text(json.dumps(done))
+    assert train(settings, dataset, "run") == load_trained_result(settings, dataset, "run") == done
     assert load_trained_result(settings, dataset, "another run") is None
     assert load_trained_result(settings_from({**settings.model_dump(), "epochs": 1}), dataset, "run") is None
 
