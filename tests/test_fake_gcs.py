@@ -1,6 +1,7 @@
 """The fake Cloud Storage, driven by the real client: what the tests in tests/storage rely on but do not prove."""
 
 import io
+import json
 import subprocess
 import sys
 import warnings
@@ -193,7 +194,9 @@ def test_an_internal_error_of_the_fake_server_fails_the_test():
 def test_the_fake_server_runs_as_a_command(tmp_path: Path):
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "a.jpg").write_bytes(b"content")
+    requested = tmp_path / "requests.json"
     command = [sys.executable, "-m", "standins.fake_gcs", "--folder", str(tmp_path), "--bucket", "work"]
+    command += ["--requests", str(requested)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout
         url = server.stdout.readline().strip()
@@ -201,3 +204,4 @@ def test_the_fake_server_runs_as_a_command(tmp_path: Path):
         assert "items" not in requests.get(f"{url}/storage/v1/b/work/o").json()
         server.terminate()
         assert server.wait() == 0
+    assert json.loads(requested.read_text()) == {"download": 1, "list": 1}

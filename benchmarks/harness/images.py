@@ -16,6 +16,7 @@ from PIL import Image
 
 CLASSES = 10
 PHOTO = (500, 375)
+SMALL = (240, 180)
 TINY = (32, 32)
 COMPARED_SIZE = (8, 8)
 """Images that are equal at this size count as copies of each other."""
@@ -24,6 +25,11 @@ COMPARED_SIZE = (8, 8)
 def photographs(folder: Path, count: int) -> Path:
     """`count` JPEGs with the spectrum and the size of ImageNet's: about 110 KB, 500 x 375 or upright."""
     return make_source(folder, count, photograph)
+
+
+def small_photographs(folder: Path, count: int) -> Path:
+    """`count` JPEGs of 240 x 180 pixels with the spectrum of photographs, about 25 KB."""
+    return make_source(folder, count, small_photograph)
 
 
 def tiny_images(folder: Path, count: int) -> Path:
@@ -58,6 +64,11 @@ def photograph(seed: int) -> bytes:
     size = PHOTO if rng.random() < 0.8 else PHOTO[::-1]
     contrast = rng.lognormal(0, 0.35)
     return _jpeg(_noise(rng, size, octaves=9, strength=38 * contrast, grain=11 * contrast), quality=95)
+
+
+def small_photograph(seed: int) -> bytes:
+    """Return one drawn photograph of 240 x 180 pixels."""
+    return _jpeg(_noise(np.random.default_rng(seed), SMALL, octaves=8, strength=38, grain=11), quality=95)
 
 
 def tiny_image(seed: int) -> bytes:

@@ -1,9 +1,11 @@
 """Runs the fake Cloud Storage by itself: `python -m standins.fake_gcs --port 0 --folder F --latency-ms 30`.
 
-Prints its address on one line and serves until it is interrupted or terminated.
+Prints its address on one line and serves until it is interrupted or terminated. `--requests FILE` then gets the number
+of requests of each operation, as JSON.
 """
 
 import argparse
+import json
 import signal
 from pathlib import Path
 
@@ -23,6 +25,8 @@ def main() -> None:
             server.create_bucket(name)
         print(server.url, flush=True)
         signal.sigwait(stop)
+    if options.requests:
+        options.requests.write_text(json.dumps(server.requests))
 
 
 def arguments() -> argparse.Namespace:
@@ -32,6 +36,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, help="each folder in it is served as a bucket, its files as objects")
     parser.add_argument("--bucket", action="append", default=[], help="an empty bucket to begin with (repeatable)")
     parser.add_argument("--latency-ms", type=float, default=0.0, help="each answer begins that late")
+    parser.add_argument(
+        "--requests", type=Path, help="file that gets the number of requests of each operation at the end"
+    )
     return parser.parse_args()
 
 
