@@ -1,6 +1,7 @@
 """Archives of Comet, whole or absent, also those of a process that was killed.
 
-comet/try-1/KEY.zip   the archive of one attempt, for `comet upload`. That of the last attempt also has the results
+comet/try-1/KEY.zip   the archive of one attempt, for `comet upload`. That of the last attempt also has the results. A
+                      later decision on the promotion has an archive of its own
 comet/try-1/.open/    messages that Comet has not packed yet, and a lock: the attempt is under way or was killed. The
                       dot before its name keeps it out of buckets
 
