@@ -4,13 +4,14 @@ The copies on this machine (`local_folder`) belong to it. Links are followed, be
 folders. Whatever may belong to another program, or cannot be understood, gets a reason to stay.
 """
 
+import logging
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pipeline import storage
 from pipeline.config.allowed import require_allowed, require_folder, require_output, require_outputs
@@ -18,7 +19,7 @@ from pipeline.config.settings import Settings
 from pipeline.config.workspace import RANGES, champion_folder, place_hash
 from pipeline.dataset.manifest import COMMIT, PARALLEL_REQUESTS
 from pipeline.dataset.partitions import LISTED, load_partition, partition_names
-from pipeline.errors import DatasetError, SizeError
+from pipeline.errors import DatasetError, FormatError, PromotionError, SizeError
 from pipeline.runs.champion import effective_promotions, pointer_of
 from pipeline.runs.decision import decision_in
 from pipeline.runs.files import PROMOTION, RESULT, RUN, read_optional
@@ -33,6 +34,8 @@ _ID = re.compile("[0-9a-f]{16}")
 _TRAINING = re.compile("[0-9a-f]{12}")
 _PLAN = re.compile("([0-9a-f]{16})-[0-9a-f]{8}")
 _DIVISION = re.compile("[0-9]+-[0-9a-f]{8}")
+_Item = TypeVar("_Item")
+_log = logging.getLogger(__name__)
 _CHECKPOINTS = "checkpoints/"
 _LISTED = f"{LISTED}/"
 _OF_VERSION = re.compile(
@@ -92,7 +95,8 @@ def contents_of(settings: Settings) -> Contents:
 
     Raises:
         SettingsError: The administrator does not allow a folder, or a link in it.
-        DatasetError, PromotionError, FormatError: A date or a champion cannot be read, so nobody knows what it uses.
+        DatasetError, PromotionError, FormatError: A date or a champion cannot be read, so nobody knows what it uses. If
+            the settings have a dataset name, those of other names only cost a warning.
     """
     require_allowed(settings)
     workspace, datasets = place_of(settings.workspace), settings.datasets_folder
@@ -112,9 +116,29 @@ def contents_of(settings: Settings) -> Contents:
             advance(count)
     return Contents(
         stored=stored,
-        current=frozenset(version for name in names for version in _versions_of_dates(datasets / name)),
-        promoted={folder.name: _promoted(workspace, folder.name) for folder in _folders(workspace / "models")},
+        current=frozenset(
+            version
+            for name in names
+            for version in _unless_other(settings, name, partial(_versions_of_dates, datasets / name))
+        ),
+        promoted={
+            folder.name: _unless_other(settings, folder.name, partial(_promoted, workspace, folder.name))
+            for folder in _folders(workspace / "models")
+        },
     )
+
+
+def _unless_other(settings: Settings, name: str, read: Callable[[], list[_Item]]) -> list[_Item]:
+    """Return what `read` does; nothing if it fails for another dataset name than that of the settings."""
+    try:
+        return read()
+    except (DatasetError, PromotionError, FormatError) as error:
+        if settings.dataset_name in ("", name):
+            raise
+        _log.warning(
+            "what the dataset name %s uses is unknown, so only %s is cleaned: %s", name, settings.dataset_name, error
+        )
+        return []
 
 
 def _names(workspace: Place, datasets: Place) -> list[str]:

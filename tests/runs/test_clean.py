@@ -240,6 +240,7 @@ def test_nothing_is_removed_if_the_champion_cannot_be_read(settings: Settings) -
     write_json(Path(settings.workspace) / "models" / "pets" / "champion.json", {"format": 3, "history": "damaged"})
     with pytest.raises(PromotionError, match="cannot be read"):
         contents_of(settings)
+    assert contents_of(settings.model_copy(update={"dataset_name": "others"})).promoted == {"pets": []}
 
 
 def moved_behind_a_link(folder: Path, elsewhere: Path) -> None:
@@ -307,6 +308,14 @@ def test_a_training_that_cannot_be_read_stays(content: str, settings: Settings, 
     (run / "run.json").write_text('{"settings": ["x"]}')
     age(Path(settings.workspace))
     assert listed(clean("--yes")) == {("run", run.name)}
+
+
+def test_nothing_is_removed_if_a_disk_fails(settings: Settings) -> None:
+    run = training(settings, "a" * 12, "result.json")
+    (run / "run.json").unlink()
+    (run / "run.json").symlink_to("run.json")
+    with pytest.raises(OSError, match="Too many levels"):
+        contents_of(settings)
 
 
 def test_a_training_stays_that_waits_for_a_decision(settings: Settings, clean: Clean) -> None:
