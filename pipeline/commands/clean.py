@@ -26,7 +26,7 @@ _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 def _format(result: Result) -> str:
     lines = [*_rows(result["unused"]), *_kept(result["kept"])]
     total = f"{counted(len(result['unused']), 'folder')} with {_size(result['bytes'])}"
-    if not result["unused"]:
+    if not result["unused"] and not result["removed"]:
         lines.append(f"Nothing to remove: everything older than {result['older_than']} is in use")
     elif result["removed"]:
         lines.append(f"Removed: {total}")
@@ -66,7 +66,7 @@ def clean(options: argparse.Namespace) -> Result:
     """Remove old versions, windows, runs, plans and copies that nothing uses.
 
     With dataset_name, only those of this name. What dates, the newest version of a name, the champion, a window that
-    stays, a build, or a training that is young or can be continued uses stays. Asks before it removes.
+    stays, a build, or a training that may be used again uses stays. Asks before it removes.
     """
     from pipeline.runs.removal import remove_all
 
@@ -78,11 +78,10 @@ def clean(options: argparse.Namespace) -> Result:
     total = sum(each.size for each in unused)
     is_agreed = bool(unused) and not options.dry_run and (options.yes or _agrees(unused, total))
     if is_agreed:
-        # A person may take an hour to answer. Only what is still unused then goes.
-        still, _ = _divided(settings, days)
-        folders = {each.folder for each in still}
-        unused = [each for each in unused if each.folder in folders]
-        remove_all(unused)
+        # A person may take an hour to answer, and the removal may take hours: it looks again and again.
+        removal = remove_all(unused, lambda: _reasons(settings, days))
+        removed = {*removal.removed}
+        unused, kept = [each for each in unused if each in removed], {**kept, **removal.stayed}
     return {
         "older_than": options.older_than,
         "unused": [_to_json(each) for each in unused],
@@ -100,14 +99,17 @@ def _days(text: str) -> int:
     return days
 
 
-def _divided(settings: "Settings", days: int) -> "tuple[list[Stored], dict[Stored, str]]":
-    """Return what nothing uses, the largest of each kind first, and the rest with the reason why it stays."""
+def _reasons(settings: "Settings", days: int) -> "dict[Stored, str]":
     from pipeline.runs.inventory import contents_of
     from pipeline.runs.unused import DAY_S, reasons_to_keep
 
-    reasons = reasons_to_keep(contents_of(settings), time.time(), days * DAY_S)
+    return reasons_to_keep(contents_of(settings), time.time(), days * DAY_S)
+
+
+def _divided(settings: "Settings", days: int) -> "tuple[list[Stored], dict[Stored, str]]":
+    """Return what nothing uses, the largest of each kind first, and the rest with the reason why it stays."""
     name = settings.dataset_name
-    ours = {each: why for each, why in reasons.items() if not name or each.name == name}
+    ours = {each: why for each, why in _reasons(settings, days).items() if not name or each.name == name}
     unused = sorted((each for each, why in ours.items() if not why), key=lambda each: (each.kind, -each.size))
     return unused, {each: why for each, why in ours.items() if why}
 

@@ -188,7 +188,7 @@ def _new_values(quality: Mapping[str, Any], threshold: float) -> str:
     return (
         f"{counted(len(over), 'column')} have texts that version {changes['against']} did not have, more than "
         f"max_new_values_fraction={threshold:g}: {shown}. "
-        + _advice(quality, "a model of that version knows none of them")
+        + _advice(quality, "train again, because a model of that version knows none of them")
     )
 
 

@@ -30,6 +30,9 @@ from pipeline.system.wording import first_of
 
 LATEST = "latest"
 """The partition of a source without dates."""
+LISTED = "listed"
+"""This folder of a plan says when the source of each date was listed, and why the version was refused. The state of a
+date follows from it, so nothing removes it."""
 PARTITION_FORMAT = 1
 MAX_PARTITION_BYTES = 100_000
 """Maximum size of the file of a partition, which others may have written."""
@@ -113,7 +116,7 @@ def listed_dates(work: Place) -> dict[str, Listed]:
 
     Raises SettingsError if a file is a link to a place that the administrator does not allow.
     """
-    files: list[Place] = unless_missing(lambda: list((work / "listed").iterdir())) or []
+    files: list[Place] = unless_missing(lambda: list((work / LISTED).iterdir())) or []
     names = {path.name for path in files}
     found = {}
     for match in filter(None, map(_DATED.fullmatch, names)):
@@ -259,11 +262,11 @@ def _path(folder: Place, name: str) -> Place:
 
 
 def _listed(work: Place, partition: str) -> Place:
-    return work / "listed" / f"{partition}.json"
+    return work / LISTED / f"{partition}.json"
 
 
 def _refused(work: Place, partition: str) -> Place:
-    return work / "listed" / f"{partition}.refused.json"
+    return work / LISTED / f"{partition}.refused.json"
 
 
 def _allowed_json(path: Place) -> Any:

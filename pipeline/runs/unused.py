@@ -1,10 +1,11 @@
 """What nothing in a workspace uses any more. Decides over listings: reads no file, and removes nothing.
 
 A folder stays if it is young, or if one of these needs it: a date, the newest version of a name, a window that stays,
-the champion, a training that stays or can be continued, or a build that is under way.
+the champion, a training that may be used again, or a build that is under way. A folder also stays if it is not certain
+that Tenfold made it, or if nobody can tell what it uses.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,10 +23,19 @@ CURRENT = "the version of a date, or the newest version of its name"
 IN_WINDOW = "a window uses it"
 CHAMPION = "the champion, or a model that a rollback may return to"
 OF_CHAMPION = "the champion was trained on it"
-TRAINED_ON = "a training that is young, or can be continued, uses it"
+TRAINED_ON = "a training that is young, the newest of its name, undecided, or can be continued uses it"
 CONTINUABLE = "a training that can be continued"
+NEWEST = "the newest complete training of its name"
+ASKED = "a person must decide whether to promote its model"
+COPY_USED = "its copy on this machine is young, or can be continued"
 BUILDING = "a build uses it"
 ONLY_HERE = "the bucket does not have all of it"
+LINK = "a link, so its files are elsewhere"
+FOREIGN = "nothing shows that Tenfold wrote all of it"
+UNREADABLE = "its files are damaged, so nobody knows what it uses"
+LISTINGS = "it says when the sources of dates were listed, and why versions were refused"
+_IN_USE = frozenset({YOUNG, CONTINUABLE, NEWEST, ASKED, COPY_USED})
+"""A training that stays for one of these reasons may need its version again."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +56,12 @@ class Stored:
     """Whether its last file is there: `dataset.json` or `result.json`."""
     can_continue: bool = False
     """Whether an incomplete training has a checkpoint."""
+    is_asked: bool = False
+    """Whether a person must decide on the promotion of a complete training."""
     parts: frozenset[str] = frozenset()
     """The versions whose shards a window has."""
+    stays: str = ""
+    """Why the folder stays even if nothing uses it; empty if it may be removed then."""
 
     @property
     def short_name(self) -> str:
@@ -89,34 +103,58 @@ def reasons_to_keep(contents: Contents, now_s: float, older_than_s: float) -> di
     def age_of_built(each: Stored) -> str:
         return age(each, 0.0 if each.is_complete else UNFINISHED_S)
 
-    runs, windows, versions, plans = (_all(contents, kind) for kind in ("run", "window", "version", "plan"))
+    runs, copies, windows, versions, plans, divisions = (
+        _all(contents, kind) for kind in ("run", "copy of a run", "window", "version", "plan", "division")
+    )
     current = contents.current | _newest(versions)
     standing = {each.run for promoted in contents.promoted.values() for each in promoted}
     champions = [promoted[-1] for promoted in contents.promoted.values() if promoted]
+    reasons = _of_trainings(runs, copies, age)
     # Of two reasons for one version, the later one counts.
-    trained_on = {run.version: TRAINED_ON for run in runs if run.can_continue or age(run)}
+    trained_on = {
+        run.version: TRAINED_ON for run in (*runs, *copies) if reasons[run] in _IN_USE or age(run) or run.stays
+    }
     trained_on |= {champion.version: OF_CHAMPION for champion in champions}
-    reasons = {run: CONTINUABLE if run.can_continue else age(run) for run in runs}
-    reasons |= {run: CHAMPION for run in runs if run.short_name in standing}
+    in_workspace = {run.short_name for run in runs}
+    only_copies = [copy for copy in copies if copy.short_name not in in_workspace]
+    reasons |= {each: CHAMPION for each in (*runs, *only_copies) if each.short_name in standing}
     reasons |= {window: trained_on.get(window.version) or age_of_built(window) for window in windows}
-    used = {part: IN_WINDOW for window in windows if reasons[window] for part in window.parts}
+    used = {part: IN_WINDOW for window in windows if reasons[window] or window.stays for part in window.parts}
     used |= trained_on
     used |= {plan.version: BUILDING for plan in plans if age(plan, UNFINISHED_S)}
     used |= dict.fromkeys(current, CURRENT)
     reasons |= {version: used.get(version.version) or age_of_built(version) for version in versions}
-    # A plan says when the source of a date was last listed, which decides between two versions of the date.
     reasons |= {plan: CURRENT if plan.version in current else age(plan, UNFINISHED_S) for plan in plans}
-    is_building = any(age(plan, UNFINISHED_S) for plan in plans)
-    in_bucket = {run.short_name for run in runs if run.is_complete}
+    reasons |= {division: age(division, UNFINISHED_S) for division in divisions}
+    is_building = any(age(each, UNFINISHED_S) for each in (*plans, *divisions))
     for each in contents.stored:
-        if each.kind == "division":
-            reasons[each] = age(each, UNFINISHED_S)
-        elif each.kind == "images":
-            reasons[each] = BUILDING if is_building else age(each)
-        elif each.kind == "copy of a run" and each.short_name not in in_bucket:
-            reasons[each] = ONLY_HERE
+        reasons.setdefault(each, BUILDING if each.kind == "images" and is_building else age(each))
+    return {each: reasons[each] or each.stays for each in contents.stored}
+
+
+def _of_trainings(runs: Sequence[Stored], copies: Sequence[Stored], age: Callable[[Stored], str]) -> dict[Stored, str]:
+    """Return trainings and their copies, each with the reason why it stays, promoted or not; empty if there is none."""
+    in_bucket = {run.short_name: run.is_complete for run in runs}
+    only = [*runs, *(copy for copy in copies if copy.short_name not in in_bucket)]
+    complete = sorted((each for each in only if each.is_complete), key=lambda each: each.changed_s)
+    newest = set({each.name: each.short_name for each in complete}.values())
+
+    def own(each: Stored) -> str:
+        if each.can_continue:
+            return CONTINUABLE
+        if each.is_asked:
+            return ASKED
+        return NEWEST if each.is_complete and each.short_name in newest else age(each)
+
+    used_copies = {copy.short_name for copy in copies if copy.can_continue or age(copy)}
+    reasons = {run: own(run) or (COPY_USED if run.short_name in used_copies else "") for run in runs}
+    for copy in copies:
+        if in_bucket.get(copy.short_name):
+            reasons[copy] = CONTINUABLE if copy.can_continue else age(copy)
+        elif copy.is_complete and copy.short_name not in in_bucket:
+            reasons[copy] = own(copy)  # Its run was removed from the bucket.
         else:
-            reasons.setdefault(each, age(each))
+            reasons[copy] = CONTINUABLE if copy.can_continue else ONLY_HERE
     return reasons
 
 

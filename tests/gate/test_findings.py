@@ -77,7 +77,19 @@ def options(**values: Any) -> GateOptions:
             {"table_changes": {"against": "abc", "new_values": TABLE_CHANGES["new_values"]}},
             {},
             "1 column have texts that version abc did not have, more than max_new_values_fraction=0: 'color' in 0.25 "
-            "of the training rows (such as 'green'). A model of that version knows none of them",
+            "of the training rows (such as 'green'). Train again, because a model of that version knows none of them",
+        ),
+        (
+            {
+                "unit": "row",
+                "other_source": "/b/sales.csv",
+                "table_changes": {"against": "abc", "new_values": TABLE_CHANGES["new_values"]},
+            },
+            {},
+            "1 column have texts that version abc did not have, more than max_new_values_fraction=0: 'color' in 0.25 "
+            "of the training rows (such as 'green'). That version has another source, /b/sales.csv. If these are not "
+            "the same table, choose another dataset_name. Otherwise, train again, because a model of that version "
+            "knows none of them",
         ),
         (
             {"table_changes": {"against": "abc", "means": TABLE_CHANGES["means"]}},

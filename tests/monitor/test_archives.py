@@ -128,6 +128,16 @@ def test_an_addition_becomes_part_of_the_newest_archive(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["try-1"]
 
 
+def test_results_are_not_added_to_the_archive_of_an_earlier_attempt(tmp_path: Path):
+    killed(tmp_path)
+    [earlier] = recover(tmp_path)
+    before = earlier.read_bytes()
+    results = Attempt(tmp_path, KEY, "project", None)
+    left_by_comet(results, 2, "b.jpg")
+    assert results.close(extends=True) == tmp_path / "try-2" / f"{KEY}.zip"
+    assert earlier.read_bytes() == before
+
+
 @pytest.mark.parametrize("reason", ["same file", "damaged archive"])
 def test_an_addition_that_the_newest_archive_cannot_take_has_its_own(reason: str, tmp_path: Path):
     training, results = (Attempt(tmp_path, KEY, "project", None) for _ in range(2))

@@ -6,12 +6,16 @@ from pathlib import Path
 import pytest
 
 from pipeline.runs.unused import (
+    ASKED,
     BUILDING,
     CHAMPION,
     CONTINUABLE,
+    COPY_USED,
     CURRENT,
     DAY_S,
     IN_WINDOW,
+    LINK,
+    NEWEST,
     OF_CHAMPION,
     ONLY_HERE,
     TRAINED_ON,
@@ -41,7 +45,9 @@ WINDOW = stored("window", "n/windows/w", parts=frozenset({"old", "new"}))
 PLAN = stored("plan", "work/n/old-1", version="old")
 IMAGES = stored("images", "raw")
 COPY = stored("copy of a run", "local/r/t")
+LATER = stored("run", "runs/s/t", 50, version="new")
 STARTED = replace(RUN, is_complete=False)
+STARTED_COPY = stored("copy of a run", "local/r/t", version="old", is_complete=False, can_continue=True)
 OF_R, OF_S = Promoted("r/t", "old"), Promoted("s/t", "other")
 
 
@@ -67,13 +73,18 @@ def of(*folders: Stored, current: tuple[str, ...] = (), promoted: tuple[Promoted
         (of(unfinished := stored("version", "n/old", 6, is_complete=False), NEW), unfinished, YOUNG),
         (of(unfinished := stored("version", "n/old", 8, is_complete=False), NEW), unfinished, ""),
         # Trainings of versions.
-        (of(OLD, NEW, RUN), OLD, ""),
+        (of(OLD, NEW, RUN, LATER), OLD, ""),
+        (of(OLD, NEW, RUN), OLD, TRAINED_ON),
+        (of(OLD, NEW, replace(RUN, is_asked=True), LATER), OLD, TRAINED_ON),
+        (of(OLD, NEW, STARTED_COPY), OLD, TRAINED_ON),
+        (of(OLD, NEW, replace(COPY, version="old", changed_s=NOW_S), LATER), OLD, TRAINED_ON),
+        (of(WINDOW, replace(STARTED_COPY, version="w")), WINDOW, TRAINED_ON),
         (of(OLD, NEW, replace(RUN, changed_s=NOW_S)), OLD, TRAINED_ON),
         (of(OLD, NEW, STARTED), OLD, ""),
         (of(OLD, NEW, replace(STARTED, can_continue=True)), OLD, TRAINED_ON),
         (of(OLD, NEW, RUN, promoted=(OF_R,)), OLD, OF_CHAMPION),
         (of(OLD, NEW, promoted=(OF_R,)), OLD, OF_CHAMPION),
-        (of(OLD, NEW, RUN, promoted=(OF_R, OF_S)), OLD, ""),
+        (of(OLD, NEW, RUN, LATER, promoted=(OF_R, OF_S)), OLD, ""),
         # Windows.
         (of(OLD, NEW, WINDOW), OLD, ""),
         (of(OLD, NEW, WINDOW), WINDOW, ""),
@@ -83,13 +94,20 @@ def of(*folders: Stored, current: tuple[str, ...] = (), promoted: tuple[Promoted
         (of(OLD, NEW, WINDOW, promoted=(Promoted("r/t", "w"),)), OLD, IN_WINDOW),
         (of(replace(WINDOW, is_complete=False)), replace(WINDOW, is_complete=False), ""),
         # Trainings.
-        (of(RUN), RUN, ""),
-        (of(replace(RUN, changed_s=NOW_S)), replace(RUN, changed_s=NOW_S), YOUNG),
+        (of(RUN, LATER), RUN, ""),
+        (of(RUN, LATER), LATER, NEWEST),
+        (of(RUN, replace(LATER, name="m")), RUN, NEWEST),
+        (of(RUN, replace(LATER, is_complete=False)), RUN, NEWEST),
+        (of(asked := replace(RUN, is_asked=True), LATER), asked, ASKED),
+        (of(RUN, LATER, STARTED_COPY), RUN, COPY_USED),
+        (of(RUN, LATER, replace(COPY, changed_s=NOW_S)), RUN, COPY_USED),
+        (of(linked := replace(RUN, stays=LINK), LATER), linked, LINK),
+        (of(young := replace(RUN, changed_s=NOW_S - DAY_S), replace(LATER, changed_s=NOW_S)), young, YOUNG),
         (of(STARTED), STARTED, ""),
         (of(replace(STARTED, can_continue=True)), replace(STARTED, can_continue=True), CONTINUABLE),
         (of(RUN, promoted=(OF_R,)), RUN, CHAMPION),
         (of(RUN, promoted=(OF_R, OF_S)), RUN, CHAMPION),
-        (of(RUN, promoted=(OF_S,)), RUN, ""),
+        (of(RUN, LATER, promoted=(OF_S,)), RUN, ""),
         # Intermediate files and copies.
         (of(OLD, NEW, PLAN), PLAN, ""),
         (of(OLD, NEW, PLAN, current=("old",)), PLAN, CURRENT),
@@ -98,9 +116,14 @@ def of(*folders: Stored, current: tuple[str, ...] = (), promoted: tuple[Promoted
         (of(division := stored("division", "work/n/snapshots/ranges/1-a", 8)), division, ""),
         (of(IMAGES), IMAGES, ""),
         (of(IMAGES, replace(PLAN, changed_s=NOW_S)), IMAGES, BUILDING),
+        (of(IMAGES, stored("division", "work/n/snapshots/ranges/1-a", 6)), IMAGES, BUILDING),
         (of(COPY, RUN), COPY, ""),
         (of(COPY, STARTED), COPY, ONLY_HERE),
-        (of(COPY), COPY, ONLY_HERE),
+        (of(started := replace(COPY, is_complete=False)), started, ONLY_HERE),
+        (of(COPY, LATER), COPY, ""),
+        (of(COPY), COPY, NEWEST),
+        (of(COPY, LATER, promoted=(OF_R,)), COPY, CHAMPION),
+        (of(RUN, LATER, STARTED_COPY), STARTED_COPY, CONTINUABLE),
         (of(shards := stored("copies of shards", "local/shards/old", 6)), shards, ""),
         (of(shards := stored("copies of shards", "local/shards/old", 4)), shards, YOUNG),
         (of(decoded := stored("decoded images", "local/decoded/k", 6)), decoded, ""),

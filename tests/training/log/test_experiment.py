@@ -224,6 +224,8 @@ def sampled(folder: Path) -> list[tuple[str, bytes]]:
 @pytest.mark.parametrize("kept_in", ["disk", "bucket"])
 def test_the_decision_on_a_promotion_is_added_to_the_experiment(run: Run, gcs: FakeGcs, kept_in: str):
     log_results(run)
+    [results] = archives(run.folder / "comet")
+    before = results.read_bytes()
     place: Place = run.folder
     if kept_in == "bucket":
         place = place_of("gs://bucket/runs/a") / run.folder.name
@@ -235,8 +237,9 @@ def test_the_decision_on_a_promotion_is_added_to_the_experiment(run: Run, gcs: F
     assert "WARNING" not in done.stderr
     content = read_json(place / COMET_LOGGED)
     assert (content["comet"], content["promotion"]) == (str(archives(run.folder / "comet")[0]), "not promoted: worse")
-    [path] = archives(place / "comet") if isinstance(place, Path) else fetched(place, run.folder)
+    [path] = archives(place / "comet")[1:] if isinstance(place, Path) else fetched(place, run.folder)
     assert {"promotion": "Champion kept", "promotion_reason": "worse"}.items() <= Archive(path).others().items()
+    assert results.read_bytes() == before  # A person may have uploaded it.
 
 
 def fetched(place: BucketPath, folder: Path) -> list[Path]:
