@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
@@ -164,7 +165,7 @@ class EndedRuns:
 
     def __init__(self, max_kept: int = MAX_KEPT) -> None:
         self._max_kept = max_kept
-        self._kept: dict[int, tuple[Any, AirflowRun]] = {}
+        self._kept: OrderedDict[int, tuple[Any, AirflowRun]] = OrderedDict()
         """The version and the run by Airflow's number. The run that was used most recently is the last one."""
         self._allowed: Any = None
         """The places that the administrator allowed when the runs were loaded."""
@@ -176,24 +177,34 @@ class EndedRuns:
         """Return the runs of a query in its order, and the number of those that were not loaded within `budget_s`."""
         end = time.monotonic() + budget_s
         versions = _versions(session, runs)
-        with self._lock:
-            if self._allowed != (allowed := Outputs().allowed):
-                self._kept, self._allowed = {}, allowed
-            kept = {number: self._kept.pop(number, (None, None)) for number in versions}
-        found = {number: run for number, (version, run) in kept.items() if run and version == versions[number]}
+        found = self._find(versions)
         missing = [number for number in versions if number not in found]
         for begin in range(0, len(missing), _AT_ONCE):
             chunk = select(DagRun).where(DagRun.id.in_(missing[begin : begin + _AT_ONCE]))
             found |= {run.number: run for run in load_runs(session, chunk)}
             if time.monotonic() > end:
                 break
-        with self._lock:
-            self._kept |= {number: (versions[number], run) for number, run in found.items() if run.is_over}
-            for number in [*self._kept][: max(0, len(self._kept) - self._max_kept)]:
-                del self._kept[number]
+        self._keep({number: (versions[number], run) for number, run in found.items() if run.is_over})
         loaded = [found[number] for number in versions if number in found]
         # A run that was deleted meanwhile is not loaded either. The next call does not find it.
         return loaded, len(versions) - len(loaded)
+
+    def _find(self, versions: Mapping[int, Any]) -> dict[int, AirflowRun]:
+        """Return the runs in memory that have these versions. They stay there, for searches at the same time."""
+        with self._lock:
+            if self._allowed != (allowed := Outputs().allowed):
+                self._kept.clear()
+                self._allowed = allowed
+            kept = {number: self._kept[number] for number in versions if number in self._kept}
+        return {number: run for number, (version, run) in kept.items() if version == versions[number]}
+
+    def _keep(self, runs: Mapping[int, tuple[Any, AirflowRun]]) -> None:
+        with self._lock:
+            for number, versioned in runs.items():
+                self._kept[number] = versioned
+                self._kept.move_to_end(number)
+            while len(self._kept) > self._max_kept:
+                self._kept.popitem(last=False)
 
 
 def _versions(session: Session, runs: Select[Any]) -> dict[int, Any]:

@@ -916,6 +916,31 @@ def test_ended_runs_in_memory_are_bounded(runs: None) -> None:
     assert len(ended._kept) == 2
 
 
+def test_searches_at_the_same_time_share_the_runs_in_memory(runs: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page asks for the list and the trend at the same time."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    import plugins.training_monitor.runs as module
+
+    ended, load_runs, query = module.EndedRuns(), module.load_runs, select(DagRun)
+    loaded: list[list[str]] = []
+
+    def load_and_search(session: Any, runs: Any) -> Iterator[Any]:
+        found = [*load_runs(session, runs)]
+        loaded.append([run.run_id for run in found])
+        if len(loaded) == 2:
+            ended.load_runs(session, query)  # Another search, while this one loads.
+        yield from found
+
+    monkeypatch.setattr(module, "load_runs", load_and_search)
+    with create_session() as session:
+        for _ in range(2):
+            ended.load_runs(session, query)
+    assert [len(each) for each in loaded] == [6, 1, 1]
+
+
 def test_the_trend_of_a_dataset_name_has_its_last_trainings(
     client: Client, runs: None, trained: Path, tmp_path: Path
 ) -> None:
