@@ -162,7 +162,7 @@ def test_the_first_sample_of_another_server_brings_all_rows(tmp_path: Path) -> N
 def test_a_span_has_more_points(run: Path) -> None:
     whole, closer = (page_data(run, is_over=False, span=span) for span in (None, span_of(run, 10_000, 20_000)))
     seen = [each for each in closer["columns"]["samples"]["time"] if each is not None and 10_000 <= each <= 20_000]
-    assert len(seen) > 90
+    assert len(seen) >= 90
     assert len(whole["columns"]["samples"]["time"]) < 30
     assert closer["status"]["sentences"] == whole["status"]["sentences"]  # the sentences are about the whole training
     assert closer["frames"] == whole["frames"]
