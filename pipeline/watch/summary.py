@@ -8,7 +8,7 @@ import math
 import os
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
@@ -44,12 +44,16 @@ READERS = 8
 """Maximum number of trainings that are read from one bucket at once. A silent bucket blocks only its own readers."""
 PATIENCE_S = 4.0
 """Seconds that a page waits for a bucket. The client tries for two minutes, and nobody waits that long for a list."""
+ANSWER_S = 60.0
+"""Seconds after the start of a reading in which a call may still get its answer. Later, the training is read again."""
+MAX_GOING = 200
+"""Maximum number of ended trainings of one bucket that are being read. A search of thousands continues with others."""
 ENDED_S = 600.0
 """How long a summary of a training in a bucket is kept that ended without a result: a rerun may change its files."""
 MAX_KEPT = 20_000
 """Maximum number of summaries in memory. A search of the list reads thousands of trainings."""
 MIN_READ = 20
-"""A call reads at least this number of trainings, even if its time is over."""
+"""A call reads at least this number of ended trainings, even if its time is over."""
 MAX_TEXT = 300
 """Maximum length of a text of the list, in characters."""
 _log = logging.getLogger(__name__)
@@ -126,6 +130,15 @@ def with_settings(summary: Summary, settings: Mapping[str, Any]) -> Summary:
     )
 
 
+class _Reading(NamedTuple):
+    """A training of a bucket that is being read, or whose summary no call has got yet."""
+
+    summary: Future[Summary]
+    start: float
+    """By the monotonic clock, in seconds."""
+    bucket: str
+
+
 class Summaries:
     """Reads trainings. Those in buckets are read a few at a time, in threads whose answer a later call may get.
 
@@ -138,7 +151,7 @@ class Summaries:
         """Summaries of trainings in buckets that have ended, each with the time until which it is valid."""
         self._pools: dict[str, ThreadPoolExecutor] = {}
         """The readers of each bucket that has trainings of this Airflow."""
-        self._pending: dict[Training, Future[Summary]] = {}
+        self._readings: dict[Training, _Reading] = {}
         self._heartbeats = Heartbeats()
         self._lock = threading.Lock()
 
@@ -147,41 +160,69 @@ class Summaries:
     ) -> list[Summary]:
         """Return a summary of each training.
 
-        It is `UNANSWERED` if its bucket takes longer than `patience_s`, and `LATER` if local trainings take longer than
-        `budget_s` to read. Ended trainings that were read before are not read again.
+        It is `LATER` if there was no time for it within `budget_s`, and `UNANSWERED` if its bucket takes longer than
+        `patience_s`. Ended trainings that were read before are not read again.
         """
-        answers = self._from_buckets(trainings, PATIENCE_S if patience_s is None else patience_s)
         budget = _Budget(budget_s)
-        return [answers.get(each) or summary(each, self._heartbeats, budget.allows_one_more) for each in trainings]
+        patience_s = PATIENCE_S if patience_s is None else patience_s
+        in_buckets = {each: each.place for each in trainings if isinstance(each.place, BucketPath)}
+        kept, readings = self._start(in_buckets)
+        # The buckets are read meanwhile.
+        local = [each for each in trainings if each not in in_buckets]
+        found = {each: summary(each, self._heartbeats, budget.allows_one_more) for each in local}
+        wait([each.summary for each in readings.values()], min(patience_s, budget.left_s))
+        found |= kept | self._finish(readings)
+        silent = self._silent_buckets(patience_s)
+        for training, place in in_buckets.items():
+            found.setdefault(training, UNANSWERED if place.bucket in silent else LATER)
+        return [found[each] for each in trainings]
 
-    def _from_buckets(self, trainings: Sequence[Training], patience_s: float) -> dict[Training, Summary]:
-        """Return the summaries of those trainings that are in buckets."""
+    def _start(
+        self, trainings: Mapping[Training, BucketPath]
+    ) -> tuple[dict[Training, Summary], dict[Training, _Reading]]:
+        """Have trainings in buckets read. Return the summaries that are kept, and the others that are being read."""
         now = time.monotonic()
         with self._lock:
             self._kept = {each: (end, found) for each, (end, found) in self._kept.items() if now < end}
-            kept = {each: self._kept[each][1] for each in trainings if each in self._kept} if self._kept else {}
-        futures = {
-            each: self._start(each, each.place)
-            for each in trainings
-            if isinstance(each.place, BucketPath) and each not in kept
-        }
-        wait(futures.values(), patience_s)
-        read = {each: future.result() for each, future in futures.items() if future.done()}
+            self._readings = {
+                each: reading
+                for each, reading in self._readings.items()
+                if now < reading.start + ANSWER_S or not reading.summary.done()
+            }
+            kept = {each: self._kept[each][1] for each in trainings if each in self._kept}
+            going = Counter(each.bucket for each in self._readings.values() if not each.summary.done())
+            for each, place in trainings.items():
+                # Ended ones are kept, so that the next call continues. Others are always read: few run at a time.
+                is_allowed = going[place.bucket] < MAX_GOING or not each.is_over
+                if each not in kept and each not in self._readings and is_allowed:
+                    going[place.bucket] += 1
+                    self._readings[each] = _Reading(self._submit(each, place), now, place.bucket)
+            return kept, {each: self._readings[each] for each in trainings if each in self._readings}
+
+    def _submit(self, training: Training, place: BucketPath) -> Future[Summary]:
+        if place.bucket not in self._pools:
+            self._pools[place.bucket] = ThreadPoolExecutor(READERS, thread_name_prefix="summaries")
+        return self._pools[place.bucket].submit(summary, training)
+
+    def _finish(self, readings: Mapping[Training, _Reading]) -> dict[Training, Summary]:
+        """Return the summaries that have been read."""
+        read = {each: reading.summary.result() for each, reading in readings.items() if reading.summary.done()}
+        end = time.monotonic() + self._kept_s
         with self._lock:
-            self._kept |= {each: (now + self._kept_s, found) for each, found in read.items() if each.is_over}
+            for each, found in read.items():
+                # An answer is given once. The next call reads the training again, because it may have changed.
+                self._readings.pop(each, None)
+                if each.is_over:
+                    self._kept[each] = end, found
             for each in [*self._kept][: max(0, len(self._kept) - MAX_KEPT)]:
                 del self._kept[each]
-        return {**dict.fromkeys(futures, UNANSWERED), **kept, **read}
+        return read
 
-    def _start(self, training: Training, place: BucketPath) -> Future[Summary]:
+    def _silent_buckets(self, patience_s: float) -> set[str]:
+        """Return the buckets that have left a training unanswered for longer than `patience_s`."""
+        begin = time.monotonic() - patience_s
         with self._lock:
-            # An answer is given once. The next call reads the training again, because it may have changed.
-            self._pending = {each: future for each, future in self._pending.items() if not future.done()}
-            if training not in self._pending:
-                if place.bucket not in self._pools:
-                    self._pools[place.bucket] = ThreadPoolExecutor(READERS, thread_name_prefix="summaries")
-                self._pending[training] = self._pools[place.bucket].submit(summary, training)
-            return self._pending[training]
+            return {each.bucket for each in self._readings.values() if each.start <= begin and not each.summary.done()}
 
 
 class _Budget:
@@ -190,6 +231,10 @@ class _Budget:
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
         self._read = 0
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self._end - time.monotonic())
 
     def allows_one_more(self) -> bool:
         """Whether one more training may be read. Some always may, so that each call comes closer to the end."""
@@ -202,8 +247,8 @@ def summary(
 ) -> Summary:
     """Return the summary of a training. If it cannot be read, the summary says why.
 
-    `heartbeats` remembers earlier answers. Without it, this is the first look at the training. `may_read` is called if
-    no summary in memory is valid. If it returns False, the summary is `LATER`.
+    `heartbeats` remembers earlier answers. Without it, this is the first look at the training. `may_read` is called
+    if the training has ended, and no summary in memory is valid. If it returns False, the summary is `LATER`.
     """
     try:
         return _read(training, heartbeats or Heartbeats(), may_read)
@@ -220,10 +265,11 @@ def _read(training: Training, heartbeats: Heartbeats, may_read: Callable[[], boo
     version = _version(training)
     if version and (known := _ended.find(training.place, version)):
         return known
+    if version is None:
+        # It is always read. It is not kept, so a later call would be no closer to the end.
+        return _summary(training, heartbeats)
     if not may_read():
         return LATER
-    if version is None:
-        return _summary(training, heartbeats)
     # A complete training has ended, whatever the state of its run is.
     found = _summary(training._replace(is_over=True), Heartbeats())
     _ended.keep(training.place, version, found)

@@ -36,6 +36,8 @@ class Drawable(NamedTuple):
     """The parts of the time of an epoch."""
     servers: tuple[int, ...]
     """The indices of the training servers; empty if there is only one."""
+    sampled: tuple[int, ...]
+    """The indices of the training servers that have samples. The first one of another server comes later."""
     gpus: tuple[tuple[int, str], ...]
     """Server and number of each GPU; of the idlest ones if there are many, and empty if there is only one."""
 
@@ -180,12 +182,16 @@ def _batches(view: View) -> Columns:
 
 
 def _busy(view: View, samples: Intervals, index: int, drawn: Drawable) -> Columns:
-    if "sys/cpu_pct" not in samples.means:
+    if not _is_sampled(samples):
         return {"time": [], "step": []}
     names = [f"gpu/{gpu}/util_pct" for server, gpu in drawn.gpus if server == index]
     means = samples.means.assign(busy=busy_pct(samples.means))
     recorded = [name for name in ("busy", *names) if name in means]
     return _curves(view, Intervals(means, samples.highest), dict.fromkeys(recorded, 1.0), has_highest=False)
+
+
+def _is_sampled(samples: Intervals) -> bool:
+    return "sys/cpu_pct" in samples.means
 
 
 def _by_epoch(last_steps: Array, steps_per_epoch: int) -> pandas.DataFrame:
@@ -218,6 +224,7 @@ def drawable(view: View) -> Drawable:
         learning=tuple(name for name in LEARNING if name in view.epochs),
         spent=tuple(str(name) for name, seconds in view.spent.items() if seconds.sum() > 0),
         servers=tuple(view.servers) if len(view.servers) > 1 else (),
+        sampled=tuple(index for index, samples in view.servers.items() if _is_sampled(samples)),
         gpus=_idlest_gpus(view),
     )
 

@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
@@ -156,6 +157,20 @@ class Trainings:
         return select(DagRun).where(*self._conditions).order_by(DagRun.id.desc()).limit(limit)
 
 
+class _Version(NamedTuple):
+    """Values that change with a run. Airflow's number is used again after a run was deleted, in SQLite."""
+
+    run_id: str
+    state: str
+    updated: datetime | None
+    note_updated: datetime | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no task of the run will run any more."""
+        return self.state in State.finished_dr_states
+
+
 class EndedRuns:
     """Runs that have ended, as the database had them. It keeps thousands, so that a search loads only changed ones.
 
@@ -164,7 +179,7 @@ class EndedRuns:
 
     def __init__(self, max_kept: int = MAX_KEPT) -> None:
         self._max_kept = max_kept
-        self._kept: dict[int, tuple[Any, AirflowRun]] = {}
+        self._kept: OrderedDict[int, tuple[_Version, AirflowRun]] = OrderedDict()
         """The version and the run by Airflow's number. The run that was used most recently is the last one."""
         self._allowed: Any = None
         """The places that the administrator allowed when the runs were loaded."""
@@ -176,32 +191,49 @@ class EndedRuns:
         """Return the runs of a query in its order, and the number of those that were not loaded within `budget_s`."""
         end = time.monotonic() + budget_s
         versions = _versions(session, runs)
-        with self._lock:
-            if self._allowed != (allowed := Outputs().allowed):
-                self._kept, self._allowed = {}, allowed
-            kept = {number: self._kept.pop(number, (None, None)) for number in versions}
-        found = {number: run for number, (version, run) in kept.items() if run and version == versions[number]}
-        missing = [number for number in versions if number not in found]
-        for begin in range(0, len(missing), _AT_ONCE):
-            chunk = select(DagRun).where(DagRun.id.in_(missing[begin : begin + _AT_ONCE]))
+        found = self._find(versions)
+        going = [number for number, version in versions.items() if not version.is_over]
+        ended = [number for number, version in versions.items() if version.is_over and number not in found]
+        # Runs that have not ended are always loaded. They are not kept, so a later call would be no closer to the end.
+        found |= {run.number: run for chunk in _chunks(going) for run in load_runs(session, chunk)}
+        for chunk in _chunks(ended):
             found |= {run.number: run for run in load_runs(session, chunk)}
             if time.monotonic() > end:
                 break
-        with self._lock:
-            self._kept |= {number: (versions[number], run) for number, run in found.items() if run.is_over}
-            for number in [*self._kept][: max(0, len(self._kept) - self._max_kept)]:
-                del self._kept[number]
+        self._keep({number: (versions[number], run) for number, run in found.items() if run.is_over})
         loaded = [found[number] for number in versions if number in found]
         # A run that was deleted meanwhile is not loaded either. The next call does not find it.
         return loaded, len(versions) - len(loaded)
 
+    def _find(self, versions: Mapping[int, _Version]) -> dict[int, AirflowRun]:
+        """Return the runs in memory that have these versions. They stay there, for searches at the same time."""
+        with self._lock:
+            if self._allowed != (allowed := Outputs().allowed):
+                self._kept.clear()
+                self._allowed = allowed
+            kept = {number: self._kept[number] for number in versions if number in self._kept}
+        return {number: run for number, (version, run) in kept.items() if version == versions[number]}
 
-def _versions(session: Session, runs: Select[Any]) -> dict[int, Any]:
-    """Return values that change with each of the runs of a query, by Airflow's numbers, in the order of the query."""
-    # A number is used again after its run was deleted, in SQLite.
+    def _keep(self, runs: Mapping[int, tuple[_Version, AirflowRun]]) -> None:
+        with self._lock:
+            for number, versioned in runs.items():
+                self._kept[number] = versioned
+                self._kept.move_to_end(number)
+            while len(self._kept) > self._max_kept:
+                self._kept.popitem(last=False)
+
+
+def _versions(session: Session, runs: Select[Any]) -> dict[int, _Version]:
+    """Return the version of each of the runs of a query, by Airflow's numbers, in the order of the query."""
     columns = (DagRun.id, DagRun.run_id, DagRun.state, DagRun.updated_at, DagRunNote.updated_at)
     query = runs.with_only_columns(*columns).outerjoin(DagRunNote, DagRunNote.dag_run_id == DagRun.id)
-    return {number: tuple(version) for number, *version in session.execute(query)}
+    return {number: _Version(*version) for number, *version in session.execute(query)}
+
+
+def _chunks(numbers: Sequence[int]) -> Iterator[Select[Any]]:
+    """Yield queries of runs, by Airflow's numbers."""
+    for begin in range(0, len(numbers), _AT_ONCE):
+        yield select(DagRun).where(DagRun.id.in_(numbers[begin : begin + _AT_ONCE]))
 
 
 def _with_stages(session: Session, runs: Sequence[AirflowRun]) -> list[AirflowRun]:

@@ -21,7 +21,7 @@ from pipeline.monitor.row import Row
 from pipeline.runs.decision import Decision
 from pipeline.runs.files import RUN_FORMAT
 from pipeline.storage import place_of, write_json
-from pipeline.watch.summary import GONE, MIN_READ, READERS, UNANSWERED, Summaries, Summary, Training, summary
+from pipeline.watch.summary import GONE, LATER, MIN_READ, READERS, UNANSWERED, Summaries, Summary, Training, summary
 from standins.fake_gcs import FakeGcs, Fault
 from tests.report.rich import rich_run
 from tests.tuning.compared import compared
@@ -281,6 +281,29 @@ def test_a_bucket_with_many_silent_trainings_does_not_block_another_bucket(train
     assert stall.fired == READERS
     stall.release()
     assert [each.state for each in summaries.of(listed, patience_s=20)] == ["training"] * len(listed)
+
+
+def test_a_search_of_a_bucket_is_bounded_and_continues(
+    trained: Path, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.watch.summary.MAX_GOING", 2)
+    places = [place_of(f"gs://bucket/many/{number}") for number in range(5)]
+    for number in range(5):
+        gcs.put("bucket", f"many/{number}/run.json", (trained / "run.json").read_bytes())
+    listed = [Training(place, is_over=True) for place in places]
+    summaries = Summaries(kept_s=3600)
+    stall = gcs.fail("stall", matches="many", times=None)
+    try:
+        assert summaries.of(listed, budget_s=0) == [LATER] * 5
+        assert len(summaries._readings) == 2
+        # The bucket takes longer than a page waits, so it would be no use to ask again at once.
+        assert summaries.of(listed, patience_s=0, budget_s=0) == [UNANSWERED] * 5
+    finally:
+        stall.release()
+    until(
+        lambda: {each.state for each in summaries.of(listed, budget_s=0)},
+        is_expected=lambda states: states == {"stopped"},
+    )
 
 
 def test_a_stopped_training_in_a_bucket_is_read_once(trained: Path, gcs: FakeGcs) -> None:
@@ -914,6 +937,49 @@ def test_ended_runs_in_memory_are_bounded(runs: None) -> None:
             assert later == 0
             assert [run.run_id for run in found] == ["run 5", "run 4", "run 1", MARKUP, "run 2", "run 1"]
     assert len(ended._kept) == 2
+
+
+def test_a_search_without_time_gets_past_trainings_that_have_not_ended(
+    client: Client, runs: None, training: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They change, so each search reads them again."""
+    from tests.plugins.airflow_runs import add_run
+
+    folder = shutil.copytree(trained, tmp_path / "oldest")
+    add_run("ours", "oldest", str(folder))
+    for number in range(MIN_READ + 5):
+        add_run("ours", f"going {number}", str(training), state="running")
+    monkeypatch.setattr("plugins.training_monitor.listing.BUDGET_S", 0)
+    monkeypatch.setattr("plugins.training_monitor.runs._AT_ONCE", 10)
+    who = logged_in("viewer", "us")
+    found = [listed(client, who, "?search=oldest+small_cnn") for _ in range(3)]
+    assert (found[-1]["found"], found[-1]["later"]) == (1, 0)
+
+
+def test_searches_at_the_same_time_share_the_runs_in_memory(runs: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page asks for the list and the trend at the same time."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    import plugins.training_monitor.runs as module
+
+    ended, load_runs, query = module.EndedRuns(), module.load_runs, select(DagRun)
+    loaded: list[list[str]] = []
+
+    def load_and_search(session: Any, runs: Any) -> Iterator[Any]:
+        found = [*load_runs(session, runs)]
+        loaded.append([run.run_id for run in found])
+        if len(loaded) == 3:
+            ended.load_runs(session, query)  # Another search, while this one loads.
+        yield from found
+
+    monkeypatch.setattr(module, "load_runs", load_and_search)
+    with create_session() as session:
+        for _ in range(2):
+            ended.load_runs(session, query)
+    # Each search loads the one that has not ended, and the first one also the other five.
+    assert [len(each) for each in loaded] == [1, 5, 1, 1]
 
 
 def test_the_trend_of_a_dataset_name_has_its_last_trainings(

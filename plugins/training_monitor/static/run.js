@@ -133,7 +133,8 @@ class Training {
   // Keep the rows of a source up to `after`, and replace the rest.
   extended(name, columns, after, run) {
     const before = this.sources.get(name).columns, kept = before.time.findLastIndex(time => time <= after) + 1;
-    return new Source(Object.fromEntries(Object.entries(columns).map(([key, values]) => [key, [...before[key].subarray(0, kept), ...values]])), run);
+    const rows = key => before[key]?.subarray(0, kept) ?? new Float64Array(kept).fill(NaN);
+    return new Source(Object.fromEntries(Object.entries(columns).map(([key, values]) => [key, [...rows(key), ...values]])), run);
   }
 
   // Replace the figures. The numbers are visible before the charts are drawn.

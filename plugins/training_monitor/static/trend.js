@@ -109,12 +109,14 @@ export class Trend {
     if (shown === this.shown) return;  // An open menu or table stays as it is.
     this.shown = shown;
     const {names, trainings} = answer;
-    this.element.hidden = trainings.length < 2;
+    this.element.hidden = !names.length;
     this.menu.replaceChildren(...names.map(name => element("option", {value: name}, name)));
     this.menu.value = answer.shown;
-    const charts = CHARTS.flatMap(chart => chart_of(chart, trainings));
+    // A single point is no trend, but the menu stays, because other datasets have one.
+    const charts = trainings.length < 2 ? [] : CHARTS.flatMap(chart => chart_of(chart, trainings));
     const marked = trainings.filter(({worse}) => Object.keys(worse).length).reverse();
-    const first = `The last ${trainings.length} complete trainings, from ${day_of(trainings[0] ?? {})} to ${day_of(trainings.at(-1) ?? {})}.`;
+    const first = trainings.length < 2 ? "It has one complete training. From the second one on, the trend appears here." :
+      `The last ${trainings.length} complete trainings, from ${day_of(trainings[0] ?? {})} to ${day_of(trainings.at(-1) ?? {})}.`;
     this.content.replaceChildren(
       element("p", {class: "soft"}, first), element("div", {class: "trends"}, ...charts),
       ...(marked.length ? [element("ul", {class: "warnings"}, ...marked.map(warning_of))] : []),
