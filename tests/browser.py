@@ -70,7 +70,12 @@ CUT_LEGENDS = """[...document.querySelectorAll(".plots > div")].flatMap(place =>
     .filter(box => box.left < plot.left || box.right > plot.right + 1 || box.bottom > plot.bottom)
     .map(() => place.id);
 })"""
-"""JavaScript that returns the ids of the plots whose legend exceeds the plot."""
+"""JavaScript that returns the ids of the plots of Bokeh whose legend exceeds the plot."""
+CUT_KEYS = """[...document.querySelectorAll(".key")].filter(each => {
+  const box = each.getBoundingClientRect();
+  return box.left < 0 || box.right > innerWidth || each.scrollWidth > each.clientWidth + 1;
+}).map(each => each.innerText)"""
+"""JavaScript that returns the entries of the legends of the live charts that are cut off."""
 MIN_COLORED = 50
 """Minimum number of colored pixels in a plot that is not blank. A legend entry alone has fewer."""
 

@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page
 
 from pipeline.watch.page_data import page_data, span_of
-from tests.browser import Seen, blank, browser, patient, pixels_of
+from tests.browser import CUT_KEYS, Seen, blank, browser, patient, pixels_of
 from tests.report.rich import rich_run
 from tests.waiting import until
 
@@ -392,9 +392,8 @@ def test_charts_fit_on_screens_of_any_width(browser: Browser, site: str, width: 
         until(lambda: is_drawn(seen.page))
         assert not seen.page.evaluate("document.documentElement.scrollWidth > innerWidth")
         assert blank(seen.page.locator(".plots > div")) == []
-        cut_off = """[...document.querySelectorAll(".key")].filter(each => {
-          const box = each.getBoundingClientRect();
-          return box.left < 0 || box.right > innerWidth || each.scrollWidth > each.clientWidth + 1;
-        }).map(each => each.innerText)"""
-        assert seen.page.evaluate(cut_off) == []
+        assert seen.page.evaluate(CUT_KEYS) == []
+        tops = """[...document.querySelectorAll(".downloads")]
+          .map(each => [...each.children].map(({offsetTop}) => offsetTop))"""
+        assert {len({*each}) for each in seen.page.evaluate(tops)} == {1}  # the buttons of a chart stay on one line
         assert seen.complaints == []

@@ -1146,10 +1146,14 @@ INVALID = [
 @pytest.mark.long
 @pytest.mark.parametrize("text", INVALID)
 def test_invalid_content_of_run_json_does_not_break_the_tab(
-    client: Client, runs: None, trained: Path, text: str
+    client: Client, runs: None, training: Path, text: str
 ) -> None:
-    (trained / "run.json").write_text(text)
-    answer = client.get("/data?dag_id=ours&run_id=run+1", headers=logged_in("viewer", "us"))
+    from tests.plugins.airflow_runs import add_run
+
+    (training / "result.json").write_text(json.dumps(RESULT))
+    (training / "run.json").write_text(text)
+    add_run("ours", "run 8", str(training))
+    answer = client.get("/data?dag_id=ours&run_id=run+8", headers=logged_in("viewer", "us"))
     assert (answer.status_code, answer.json()["status"]["state"] in ("trained", "unknown")) == (200, True)
 
 

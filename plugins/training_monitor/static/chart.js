@@ -4,7 +4,7 @@ import {SCALES, X_AXES, number} from "./scales.js";
 
 const LEFT = 58, RIGHT = 14, TOP = 8, BOTTOM = 24, HEIGHT = 168, MIN_LABEL = 78, MIN_GAP = 32;
 const FONT = "12px Inter, system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif";
-const GRAY = "#7d848c", FAINT = 0.3, BAR = 0.8, SWATCH = 22, PNG_SCALE = 2;
+const GRAY = "#7d848c", FAINT = 0.5, BAR = 0.8, SWATCH = 22, PNG_SCALE = 2;
 const MIN_DRAG = 5;  // Pixels. A shorter drag is a click.
 const MARGIN = 0.05;  // Part of the range of the values that stays free above and below them.
 const MIN_SPAN = 0.01;  // Part of the values that an axis spans at least, so that rounding errors fill no chart.
@@ -20,9 +20,9 @@ export class Chart {
     this.values = element("div", {class: "values", hidden: ""});
     this.place = element("div", {class: "canvas"}, this.canvas, this.line, this.selection, this.values);
     this.buttons = about.lines.map(line => this.legend_button(line));
-    const bar = element("div", {class: "keys", role: "toolbar", "aria-label": `${about.title}: lines and downloads`}, ...this.buttons,
+    const bar = element("div", {class: "keys", role: "toolbar", "aria-label": `${about.title}: lines and downloads`}, ...this.buttons, element("span", {class: "downloads"},
       this.button("PNG", "Download the chart as an image", () => this.save_png()),
-      this.button("CSV", "Download the rows that are shown", () => this.save_csv()));
+      this.button("CSV", "Download the rows that are shown", () => this.save_csv())));
     move_between_buttons(bar);
     this.element = element("div", {class: "chart", id, role: "group", "aria-label": about.title}, element("h3", {}, about.title), bar, this.place);
     this.listen();
@@ -450,7 +450,7 @@ function draw_swatch(context, {bars}, line, x, y) {
 
 // One tab stop for all buttons of a bar. The arrow keys move between them.
 function move_between_buttons(bar) {
-  const buttons = [...bar.children];
+  const buttons = [...bar.querySelectorAll("button")];
   buttons.slice(1).forEach(button => button.setAttribute("tabindex", "-1"));
   bar.addEventListener("keydown", event => {
     const step = {ArrowLeft: -1, ArrowRight: 1}[event.key], from = buttons.indexOf(document.activeElement);

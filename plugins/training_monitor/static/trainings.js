@@ -238,7 +238,7 @@ class Trainings {
       ...(later ? [`${later.toLocaleString("en")} of them are still being read.`] : []),
       ...(unread ? [`The buckets of ${count_of(unread)} have not answered yet.`] : []),
     ];
-    this.set_text(this.count, [`${part}${all}.`, ...limits].join(" "));
+    this.set_text(this.count, problem ? "" : [`${part}${all}.`, ...limits].join(" "));
     this.set_text(this.filters, filters.length ? `Filters: ${filters.join(", ")}.` : "");
     this.filters.hidden = !filters.length;
     this.table.hidden = !shown;

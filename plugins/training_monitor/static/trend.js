@@ -55,7 +55,7 @@ function warning_of(training) {
 }
 
 function numbers_of(trainings) {
-  const head = ["run", "started", ...CHARTS.map(({name}) => name)];
+  const head = ["Run", "Started", ...CHARTS.map(({name}) => name)];
   const rows = [...trainings].reverse().map(training => [
     run_link(training, name_of(training)), day_of(training),
     ...CHARTS.map(({id, text}) => (training[id] === null ? "" : text(training[id]))),
@@ -76,7 +76,7 @@ export class Trend {
       this.refresh();
     });
     this.content = element("div");
-    this.numbers = element("details", {}, element("summary", {}, "Numbers"));
+    this.numbers = element("details", {class: "trend-numbers"}, element("summary", {}, "Numbers"));
     const head = element("div", {class: "head"}, element("h2", {}, "Trend of"), this.menu);
     this.element = element("section", {hidden: "", "aria-label": "Trend"}, head, this.content, this.numbers);
   }
