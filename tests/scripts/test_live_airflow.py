@@ -139,7 +139,7 @@ def test_all_pages_show_the_trainings(
     with logged_in(browser, live) as context:
         seen = Seen(context.new_page())
         seen.page.goto("/plugin/training-monitor")
-        rows = seen.page.frame_locator("iframe").locator("tbody tr")
+        rows = seen.page.frame_locator("iframe").locator(".list tbody tr")
         for run_id in run_ids.values():
             assert "Trained" in rows.filter(has_text=run_id).inner_text()
 
