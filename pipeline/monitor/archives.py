@@ -148,7 +148,7 @@ def _pack(opened: Path) -> Path | None:
 
 
 def _added(opened: Path) -> Path | None:
-    """Add what Comet left to the newest archive, and return it; None if there is no archive that can take it."""
+    """Add what Comet left to the newest archive, and return it; None if this archive cannot take it."""
     source, archive = _source(opened), next(reversed(archives(opened.parent.parent)), None)
     if source is None or archive is None or archive not in _closed_here or not zipfile.is_zipfile(archive):
         return None

@@ -6,6 +6,7 @@ that stopped before its first checkpoint.
 """
 
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,7 +34,10 @@ _ORDER: Sequence[Kind] = ("copy of a run", "run", "window", "version")
 has all of it."""
 _MIN_BATCH = 16
 _MAX_LOOKS = 64
-"""A look at a large workspace takes minutes. There are at most this many, so that they take no longer than the rest."""
+"""A look at a large workspace may take minutes. If folders are removed fast, there are at most this many looks."""
+_VALID_S = 60.0
+_LOOK_SHARE = 9
+"""If folders are removed slowly, the next look comes after a minute, or after this many times the time of a look."""
 READ = "a training reads it"
 CHANGED = "it changed after the list was made"
 
@@ -59,20 +63,25 @@ def remove_all(unused: Sequence[Stored], look: Callable[[], Mapping[Stored, str]
         SettingsError: A link in a folder leads to a place that the administrator does not allow.
     """
     ordered = sorted(unused, key=lambda each: _ORDER.index(each.kind) if each.kind in _ORDER else len(_ORDER))
-    size, removal = max(_MIN_BATCH, -(-len(ordered) // _MAX_LOOKS)), Removal()
+    batch, removal = max(_MIN_BATCH, -(-len(ordered) // _MAX_LOOKS)), Removal()
+    reasons: Mapping[Stored, str] = {}
+    by_folder: Mapping[Place, str] = {}
+    valid_until = 0.0
     with progress("remove", len(ordered), "folders", sum(each.size for each in ordered)) as advance:
-        for start in range(0, len(ordered), size):
-            reasons = look()
-            by_folder = {each.folder: why for each, why in reasons.items()}
-            for each in ordered[start : start + size]:
-                if each.folder not in by_folder:  # Another program has removed it meanwhile.
-                    continue
+        for number, each in enumerate(ordered):
+            if number % batch == 0 or time.monotonic() > valid_until:
+                start = time.monotonic()
+                reasons = look()
+                by_folder = {known.folder: why for known, why in reasons.items()}
+                now = time.monotonic()
+                valid_until = now + max(_VALID_S, _LOOK_SHARE * (now - start))
+            if each.folder in by_folder:  # Otherwise, another program has removed it meanwhile.
                 why = by_folder[each.folder] or ("" if each in reasons else CHANGED) or _remove_allowed(each)
                 if why:
                     removal.stayed[each] = why
                 else:
                     removal.removed.append(each)
-                advance(1, each.size)
+            advance(1, each.size)
     return removal
 
 
