@@ -15,7 +15,7 @@ from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import is_committed
 from pipeline.dataset.verify import verify
 from pipeline.errors import PromotionError
-from pipeline.runs.champion import Entry, move, now, pointer_of, user
+from pipeline.runs.champion import POINTER_FORMAT, Entry, move, now, pointer_of, user
 from pipeline.runs.inventory import contents_of
 from pipeline.runs.removal import remove_all
 from pipeline.runs.unused import DAY_S, Stored, reasons_to_keep
@@ -27,6 +27,7 @@ from tests.crashes import recorded, restore, sampled, states
 
 DAYS = 40
 RUN_JSON = {"format": 5, "dataset_version": "none", "settings": {"dataset_name": "pets"}}
+DAMAGED_POINTER = {"format": POINTER_FORMAT, "history": "damaged"}
 
 
 @pytest.fixture
@@ -204,7 +205,7 @@ def test_a_workspace_that_is_missing_is_an_error(tmp_path: Path, capsys: pytest.
 
 def test_nothing_is_removed_if_the_champion_cannot_be_read(settings: Settings) -> None:
     build_twice(settings)
-    write_json(Path(settings.workspace) / "models" / "pets" / "champion.json", {"format": 2, "history": "damaged"})
+    write_json(Path(settings.workspace) / "models" / "pets" / "champion.json", DAMAGED_POINTER)
     with pytest.raises(PromotionError, match="cannot be read"):
         contents_of(settings)
 
