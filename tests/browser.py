@@ -76,6 +76,13 @@ CUT_KEYS = """[...document.querySelectorAll(".key")].filter(each => {
   return box.left < 0 || box.right > innerWidth || each.scrollWidth > each.clientWidth + 1;
 }).map(each => each.innerText)"""
 """JavaScript that returns the entries of the legends of the live charts that are cut off."""
+CUT_TITLES = """Bokeh.documents[0].roots().filter(plot => plot.title?.text).filter(plot => {
+  const {text, text_font, text_font_size, text_font_style} = plot.title;
+  const brush = document.createElement("canvas").getContext("2d");
+  brush.font = `${text_font_style} ${text_font_size} ${text_font}`;
+  return brush.measureText(text).width > plot.inner_width;
+}).map(plot => plot.title.text)"""
+"""JavaScript that returns the titles that are wider than the frame of their plot."""
 MIN_COLORED = 50
 """Minimum number of colored pixels in a plot that is not blank. A legend entry alone has fewer."""
 

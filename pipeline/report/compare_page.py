@@ -151,7 +151,7 @@ def _against_fastest(comparison: Comparison, number: int) -> Cell:
     if number == ranking.best or number not in ranking.leads:
         return Cell("100%" if number == ranking.best else "-")
     share, high, low = (100 / (1 + each) for each in ranking.leads[number])
-    return Cell(f"{share:.3g}%", f"{low:.3g} to {high:.3g}")
+    return Cell(f"{three_digits(share)}%", f"{three_digits(low)} to {three_digits(high)}")
 
 
 def _states(run: ComparedRun) -> Iterator[str]:
@@ -334,6 +334,6 @@ def busy(runs: Sequence[ComparedRun]) -> Figure:
     if not tables:
         return Figure(name, title, "No samples were recorded, so there is nothing to show.")
     means = _listed({LETTERS[number]: each["busy"].mean() for number, each in tables.items()}, "{:.0f}%".format)
-    panel = _over_time("GPU, or processor if there is no GPU (%)", tables, "busy")
+    panel = _over_time("GPU, or else processor (%)", tables, "busy")
     panel.y_range = Range1d(0, 1.03 * WHOLE)
     return Figure(name, title, f"On average over the run: {means}.", (panel,), is_stacked=True)

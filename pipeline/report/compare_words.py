@@ -134,7 +134,7 @@ def speed_sentence(comparison: Comparison) -> str:
 def _speed_lead(ranking: Ranking, other: int, which: str) -> str:
     if other not in ranking.leads:
         return ""
-    value, low, high = (f"{1 + each:.3g}" for each in ranking.leads[other])
+    value, low, high = (three_digits(1 + each) for each in ranking.leads[other])
     return f"It is {value} ({low} to {high}) times as fast as {LETTERS[other]}{which}."
 
 

@@ -341,7 +341,7 @@ def servers(samples_of: Mapping[int, Samples], epochs: pandas.DataFrame) -> Figu
     means = {label: float(np.nanmean(line.values)) for label, line in busy.items()}
     ascending = sorted(means, key=lambda label: means[label])
     shown = {label: line for label, line in busy.items() if label in ascending[:MAX_LINES]}
-    panel = busy_panel("GPU, or processor if there is no GPU (%)", shown, epochs)
+    panel = busy_panel("GPU, or else processor (%)", shown, epochs)
     left_out = f". The plot shows the {MAX_LINES} least busy of {len(busy)} servers" if len(busy) > MAX_LINES else ""
     low, high = ascending[0], ascending[-1]
     sentence = (

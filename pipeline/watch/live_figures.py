@@ -127,7 +127,7 @@ def _machine(drawable: Drawable) -> Figure:
 
 def _servers(drawable: Drawable) -> Figure:
     names = {f"server {index}": (source_of_server(index), "busy") for index in drawable.servers[:MAX_LINES]}
-    busy = _busy("GPU, or processor if there is no GPU (%)", names)
+    busy = _busy("GPU, or else processor (%)", names)
     return Figure("servers", "All training servers", (busy, *_each_gpu(drawable)))
 
 

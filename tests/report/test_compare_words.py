@@ -1,13 +1,15 @@
 """What a comparison of runs says in sentences."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pipeline.errors import SettingsError
 from pipeline.report.compare import LETTERS, MAX_RUNS, Comparison, names_of, require_count
+from pipeline.report.compare_page import Named, result
 from pipeline.report.compare_words import note, quality_sentence, reason, speed_sentence, verdict
-from pipeline.report.compared_run import ComparedRun
+from pipeline.report.compared_run import ComparedRun, Measured
 from tests.report.compared_runs import run_with
 from tests.report.evaluated import predictions
 
@@ -153,3 +155,11 @@ def test_a_comparison_has_two_to_twenty_runs(count: int):
 def test_of_many_runs_only_the_first_are_named():
     sentence = quality_sentence(Comparison([model(0.9) for _ in range(12)]))
     assert "is not sure: B, C, D, E, F, G and 5 more may be as good." in sentence
+
+
+def test_a_wide_interval_of_the_speed_is_a_plain_number():
+    slow, fast = run_with(rate=100), run_with(rate=400)
+    few = {each: Measured(found.value, found.value, 1) for each, found in slow.measures.items()}
+    comparison = Comparison([replace(slow, measures=few), fast])
+    assert "e+" not in speed_sentence(comparison)
+    assert all("e+" not in cell.below for number in range(2) for cell in result(comparison, number, Named("")).cells)

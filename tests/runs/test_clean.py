@@ -16,7 +16,7 @@ from pipeline.dataset.manifest import is_committed
 from pipeline.dataset.partitions import listed_dates
 from pipeline.dataset.verify import verify
 from pipeline.errors import DatasetError, PromotionError
-from pipeline.runs.champion import Entry, move, now, pointer_of, user
+from pipeline.runs.champion import POINTER_FORMAT, Entry, move, now, pointer_of, user
 from pipeline.runs.inventory import contents_of
 from pipeline.runs.removal import READ, remove_all
 from pipeline.runs.unused import ASKED, DAY_S, NEWEST, UNREADABLE, Stored, reasons_to_keep
@@ -29,6 +29,7 @@ from tests.crashes import recorded, restore, sampled, states
 
 DAYS = 40
 RUN_JSON = {"format": 5, "dataset_version": "none", "settings": {"dataset_name": "pets"}}
+DAMAGED_POINTER = {"format": POINTER_FORMAT, "history": "damaged"}
 
 
 @pytest.fixture
@@ -237,7 +238,7 @@ def test_a_workspace_that_is_missing_is_an_error(tmp_path: Path, capsys: pytest.
 
 def test_nothing_is_removed_if_the_champion_cannot_be_read(settings: Settings) -> None:
     build_twice(settings)
-    write_json(Path(settings.workspace) / "models" / "pets" / "champion.json", {"format": 3, "history": "damaged"})
+    write_json(Path(settings.workspace) / "models" / "pets" / "champion.json", DAMAGED_POINTER)
     with pytest.raises(PromotionError, match="cannot be read"):
         contents_of(settings)
     assert contents_of(settings.model_copy(update={"dataset_name": "others"})).promoted == {"pets": []}
