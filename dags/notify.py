@@ -23,21 +23,29 @@ _log = logging.getLogger(__name__)
 
 def notifiers() -> list[BaseNotifier]:
     """Return a notifier of each function that TENFOLD_NOTIFIERS names."""
-    names = os.environ.get("TENFOLD_NOTIFIERS", "").split(",")
-    return [import_string(name.strip())() for name in names if name.strip()]
+    return [_notifier(name) for name in _names()]
+
+
+def _names() -> list[str]:
+    return [name.strip() for name in os.environ.get("TENFOLD_NOTIFIERS", "").split(",") if name.strip()]
+
+
+def _notifier(name: str) -> BaseNotifier:
+    notifier: BaseNotifier = import_string(name)()
+    return notifier
 
 
 def notify(context: Any) -> None:
     """Notify of a task that succeeds, but that a person should look at.
 
-    It left a decision to a person, or the training is worse than those before it. A notifier that fails costs only an
-    error in the log.
+    It left a decision to a person, or the training is worse than those before it. A notifier that fails, or that cannot
+    be imported, costs only an error in the log.
     """
-    for notifier in notifiers():
+    for name in _names():
         try:
-            notifier(context)
+            _notifier(name)(context)
         except Exception:  # noqa: BLE001 - any package of the administrator; the task has done its work
-            _log.exception("the notifier %s failed", type(notifier).__name__)
+            _log.exception("the notifier %s failed", name)
 
 
 def deadline(default_hours: float) -> DeadlineAlert:

@@ -235,12 +235,14 @@ def report(runs: list[str]) -> dict[str, str]:
 
     run = place_of(runs[0])  # All servers of a training return the same run.
     require_folder(run)
+    drawn = report_run(run)
+    # Last, because a retry of a failed drawing would notify again.
     if worse := warning_of(run):
         _log.warning("worse than the trainings before it: %s", worse)
         context = get_current_context()
         context["ti"].xcom_push(key=WORSE, value=worse)
         notify(context)
-    return {"report": str(report_run(run))}
+    return {"report": str(drawn)}
 
 
 @task(execution_timeout=timedelta(hours=6))

@@ -77,7 +77,7 @@ def list_trainings(trainings: Trainings, sources: Sources, query: ListQuery, may
     is listed.
     """
     from pipeline.config.settings import Settings
-    from pipeline.watch.summary import UNANSWERED
+    from pipeline.watch.summary import LATER, UNANSWERED
 
     try:
         search = parse(query.search, Settings.model_fields)
@@ -97,7 +97,7 @@ def list_trainings(trainings: Trainings, sources: Sources, query: ListQuery, may
         counts = {
             "total": total,
             "found": len(matching),
-            "searched": len(searched),
+            "searched": sum(row.summary is not LATER for row in searched),
             "unread": sum(row.summary is UNANSWERED for row in searched),
             "later": later,
         }

@@ -50,4 +50,4 @@ def test_a_notifier_that_fails_does_not_fail_the_task(
     run = trained(tmp_path, "new", accuracy(40), CLASSES, None)
     with caplog.at_level(logging.ERROR):
         assert promoted(run, monkeypatch)["decision"] == "asked"
-    assert "the notifier ToFile failed" in caplog.text
+    assert "the notifier tests.dags.notifier.ToFile failed" in caplog.text

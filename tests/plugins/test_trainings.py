@@ -891,6 +891,7 @@ def test_a_search_without_time_continues_with_the_next_request(
     first, second, third = (listed(client, who, "?search=model:small+unread") for _ in range(3))
     assert (first["found"], second["found"] + second["later"], third["later"]) == (MIN_READ, MIN_READ + 5, 0)
     assert (first["later"], third["found"]) == (5, MIN_READ + 5)
+    assert first["searched"] == first["total"] - 5
 
 
 def test_a_search_loads_an_ended_run_once(

@@ -194,7 +194,8 @@ class Trainings {
     }
     if (number !== this.requests) return;  // The user has requested another page or search since.
     this.alert.hidden = true;
-    if (!answer.rows.length && this.offset) return this.go_to(0);  // There are fewer trainings than before.
+    // There are fewer trainings than before. While some are still being read, their rows may come.
+    if (!answer.rows.length && this.offset && !answer.later) return this.go_to(0);
     this.show_rows(answer, query.search);
     // For each request, the server reads a part of the trainings.
     if (answer.later) setTimeout(() => number === this.requests && this.refresh(), CONTINUE_MS);
@@ -231,11 +232,11 @@ class Trainings {
   }
 
   show_counts(shown, {found, total, searched, unread, later, filters, problem}, search) {
-    const all = found === total ? count_of(total) : `${found.toLocaleString("en")} of ${count_of(total)}`;
-    const part = shown === found ? "" : `${(this.offset + 1).toLocaleString("en")} to ${(this.offset + shown).toLocaleString("en")} of `;
+    const all = problem || found === total ? count_of(total) : `${found.toLocaleString("en")} of ${count_of(total)}`;
+    const part = problem || !shown || shown === found ? "" : `${(this.offset + 1).toLocaleString("en")} to ${(this.offset + shown).toLocaleString("en")} of `;
     const limits = [
-      ...(searched < total ? [`The newest ${searched.toLocaleString("en")} were searched.`] : []),
-      ...(later ? [`${later.toLocaleString("en")} of them are still being read.`] : []),
+      ...(problem || searched === total || later ? [] : [`The newest ${searched.toLocaleString("en")} were searched.`]),
+      ...(later ? [`${searched.toLocaleString("en")} were searched, and ${later.toLocaleString("en")} are still being read.`] : []),
       ...(unread ? [`The buckets of ${count_of(unread)} have not answered yet.`] : []),
     ];
     this.set_text(this.count, problem ? "" : [`${part}${all}.`, ...limits].join(" "));
