@@ -46,6 +46,19 @@ def quality_sentence(comparison: Comparison) -> str:
     ranking, metric = comparison.quality, comparison.metric
     if ranking is None or metric is None:
         return _nothing_to_rank(comparison)
+    return " ".join(filter(None, (_best_sentence(comparison, ranking, metric), *_apart(comparison))))
+
+
+def _apart(comparison: Comparison) -> Iterator[str]:
+    """Yield which models are not ranked, and why."""
+    if others := comparison.unranked:
+        they = "They" if len(others) > 1 else "It"
+        yield f"{_some(others)} cannot be compared with these models. {they} may be better or worse."
+    if others := comparison.of_other_tasks:
+        yield f"{_some(others)} {'have models' if len(others) > 1 else 'has a model'} of another task."
+
+
+def _best_sentence(comparison: Comparison, ranking: Ranking, metric: Metric) -> str:
     best, count, title = LETTERS[ranking.best], len(ranking.order), _metric_title(comparison, metric)
     value = metric.text(comparison.scores[ranking.best])
     if ranking.is_sure:
@@ -88,6 +101,8 @@ def _metric_title(comparison: Comparison, metric: Metric) -> str:
 def _nothing_to_rank(comparison: Comparison) -> str:
     if comparison.scores:
         [only] = comparison.scores
+        if others := comparison.of_other_tasks:
+            return f"The models of {_some(sorted((only, *others)))} have different tasks, so they are not compared."
         return f"Only the model of {LETTERS[only]} was evaluated, so the models are not compared."
     if simulated := [number for number, run in enumerate(comparison.runs) if run.is_simulated]:
         return f"The steps of {names_of(simulated)} are simulated, so the models are not compared."
@@ -236,7 +251,8 @@ def _unpaired(comparison: Comparison, noun: str) -> str:
         return ""
     if why := why_unpaired(runs[ranking.best], runs[ranking.best]):
         return f" The models are not compared {noun} by {noun}: {LETTERS[ranking.best]} {why}."
-    whys = {number: why for number in ranking.others if (why := why_unpaired(runs[number], runs[ranking.best]))}
+    others = [number for number in comparison.scores if number != ranking.best]
+    whys = {number: why for number in others if (why := why_unpaired(runs[number], runs[ranking.best]))}
     if not whys:
         return ""
     reasons = (

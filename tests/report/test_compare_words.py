@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pipeline.errors import SettingsError
+from pipeline.evaluation.regression import RegressionPredictions
 from pipeline.report.compare import LETTERS, MAX_RUNS, Comparison, names_of, require_count
 from pipeline.report.compare_words import note, quality_sentence, reason, speed_sentence, verdict
 from pipeline.report.compared_run import ComparedRun
@@ -16,6 +18,12 @@ def model(share: float, **further: Any) -> ComparedRun:
     """Return a run whose model is right for a share of 400 images."""
     wrong = round(400 * (1 - share))
     return run_with(predictions([(0, int(number < wrong), 0.9) for number in range(400)]), **further)
+
+
+def regression() -> ComparedRun:
+    """Return a run whose model estimates a number for each of 400 rows."""
+    label = np.arange(400.0)
+    return run_with(RegressionPredictions(label, label + 1))
 
 
 def test_the_first_sentence_names_the_best_model_and_says_that_it_is_sure():
@@ -60,6 +68,28 @@ def test_models_that_cannot_be_ranked(runs: list[ComparedRun], sentence: str):
     found = Comparison(runs)
     assert quality_sentence(found) == sentence
     assert [row for row in found.rows if row.metric and any(value is not None for value in row.values)] == []
+
+
+def test_models_of_different_tasks_are_not_compared():
+    found = Comparison([model(0.9), regression()])
+    assert quality_sentence(found) == "The models of A and B have different tasks, so they are not compared."
+    assert [row.name for row in found.rows if row.metric] == ["best validation accuracy of an epoch"]
+
+
+def test_a_model_of_another_task_is_named():
+    sentence = quality_sentence(Comparison([regression(), model(0.6), model(0.9)]))
+    assert sentence.startswith("C is surely the better model: its accuracy is 90.0%. The difference from B is +30.0")
+    assert sentence.endswith(" A has a model of another task.")
+
+
+def test_one_model_on_other_images_does_not_hide_which_of_the_others_is_the_best():
+    found = Comparison([model(0.6), model(0.95, version="v2"), model(0.9)])
+    sentence = quality_sentence(found)
+    assert sentence.startswith("C is surely the better model: its accuracy is 90.0%. The difference from A is +30.0")
+    assert sentence.endswith(" B cannot be compared with these models. It may be better or worse.")
+    assert "Not compared with C image by image: B was evaluated on other examples" in note(found)
+    [accuracy] = [row for row in found.rows if row.name == "accuracy"]
+    assert (accuracy.values, accuracy.reference, {*accuracy.intervals}) == ((60.0, 95.0, 90.0), 2, {0})
 
 
 def test_a_simulated_training_is_left_out_of_the_ranking_of_models():
