@@ -219,7 +219,7 @@ class Comparison:
     def _measured_row(self, measure: Measure) -> Row:
         figures = [run.measures.get(measure) for run in self.runs]
         reference = self._reference(self.speed)
-        base, percent = figures[reference], corrected_percent(len(self.runs))
+        base, percent = figures[reference], corrected_percent(sum(figure is not None for figure in figures))
         intervals = {
             number: _ends(difference(figure, base, percent))
             for number, figure in enumerate(figures)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -150,8 +151,9 @@ def _against_fastest(comparison: Comparison, number: int) -> Cell:
     assert ranking is not None
     if number == ranking.best or number not in ranking.leads:
         return Cell("100%" if number == ranking.best else "-")
-    share, high, low = (100 / (1 + each) for each in ranking.leads[number])
-    return Cell(f"{share:.3g}%", f"{low:.3g} to {high:.3g}")
+    lead, *ends = (1 + each for each in ranking.leads[number])
+    is_known = all(isfinite(each) and each > 0 for each in ends)
+    return Cell(f"{100 / lead:.3g}%", f"{100 / ends[1]:.3g} to {100 / ends[0]:.3g}" if is_known else "unknown")
 
 
 def _states(run: ComparedRun) -> Iterator[str]:

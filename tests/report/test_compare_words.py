@@ -1,5 +1,6 @@
 """What a comparison of runs says in sentences."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from pipeline.errors import SettingsError
 from pipeline.evaluation.regression import RegressionPredictions
 from pipeline.report.compare import LETTERS, MAX_RUNS, Comparison, names_of, require_count
+from pipeline.report.compare_page import Cell, Named, result
 from pipeline.report.compare_words import note, quality_sentence, reason, speed_sentence, verdict
 from pipeline.report.compared_run import ComparedRun
 from tests.report.compared_runs import run_with
@@ -29,7 +31,7 @@ def regression() -> ComparedRun:
 def test_the_first_sentence_names_the_best_model_and_says_that_it_is_sure():
     sentence = verdict(Comparison([model(0.6), model(0.9), model(0.5)]))
     assert sentence.startswith("B is surely the best of 3 models: its accuracy is 90.0%. The difference from A is +30")
-    assert sentence.endswith("Parentheses show 95% intervals, which hold together for all 3 pairs of runs.")
+    assert sentence.endswith("Parentheses show 95% intervals. Those of all 3 pairs of models hold together.")
 
 
 def test_of_two_models_one_is_better():
@@ -110,6 +112,19 @@ def test_a_small_difference_in_speed_is_not_sure():
     assert "sure: A may be as fast. It is 1 (0.99" in sentence
 
 
+def test_of_runs_with_a_similar_speed_the_slower_ones_are_named():
+    sentence = speed_sentence(Comparison([run_with(rate=100), run_with(rate=100.1), run_with(rate=50)]))
+    assert "that is not sure: A may be as fast. B is surely faster than C." in sentence
+
+
+def test_an_unlimited_ratio_is_unknown():
+    slow = run_with(rate=100)
+    vague = {each: replace(found, deviation=1e6, freedom=1.0) for each, found in slow.measures.items()}
+    found = Comparison([run_with(rate=200), replace(slow, measures=vague)])
+    assert "It is 2 (interval unknown) times as fast as B." in speed_sentence(found)
+    assert result(found, 1, Named("")).cells[-2] == Cell("50%", "unknown")
+
+
 def test_runs_with_too_few_steps_are_named():
     found = Comparison([run_with(rate=100), run_with(), run_with(rate=200)])
     assert speed_sentence(found).endswith("Too few steady steps to compare the speed (B: 0; 10 are needed).")
@@ -167,6 +182,25 @@ def test_what_changes_the_work_of_a_step_is_listed_first():
     one, other = {"cache": "off", "model": "a", "xla": True}, {"cache": "memory", "model": "b", "xla": True}
     found = Comparison([run_with(settings=one), run_with(settings=other), run_with(settings=one)])
     assert [*found.differing.items()] == [("model", ("a", "b", "a")), ("cache", ("off", "memory", "off"))]
+
+
+def test_each_ranking_says_for_how_many_pairs_its_intervals_are_widened():
+    found = Comparison([model(0.6), model(0.9), run_with(rate=100), run_with(rate=200), run_with(rate=300)])
+    assert verdict(found).endswith("Parentheses show 95% intervals. Those of all 3 pairs of speeds hold together.")
+    assert note(found).startswith("Each interval covers 95%. Those of all 3 pairs of speeds are widened (Bonferroni)")
+    assert "pairs of models" not in note(found)
+    three = Comparison([model(share, rate=100 * share) for share in (0.5, 0.6, 0.9)])
+    assert verdict(three).endswith(
+        "Those of all 3 pairs of models hold together, as do those of all 3 pairs of speeds."
+    )
+
+
+def test_machines_have_one_gpu_or_several():
+    fast = replace(run_with(rate=200), gpus=1, usable_cores=1.0)
+    slow = replace(run_with(rate=100), gpus=2)
+    assert reason(Comparison([fast, slow])) == (
+        "Their machines differ: 1 usable core and 1 GPU in A and 2 usable cores and 2 GPUs in B."
+    )
 
 
 def test_names_of_runs():
