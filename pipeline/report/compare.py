@@ -4,7 +4,7 @@ The models are compared example by example if they were evaluated on the same ex
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -93,12 +93,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in nothing but the seed."""
+    """Runs that differ in nothing but the seed, with at least two seeds."""
 
     members: tuple[int, ...]
     """The numbers of the runs."""
     scores: tuple[float, ...]
-    """The scores of those whose models are compared."""
+    """The score of each seed whose models are compared: the mean of the runs with this seed."""
 
     @property
     def letters(self) -> str:
@@ -186,15 +186,21 @@ class Comparison:
 
     @cached_property
     def groups(self) -> list[Group]:
-        """The groups of at least two runs, in the order of their first run."""
-        by_key: dict[Any, list[int]] = {}
+        """The groups of runs with at least two different seeds, in the order of their first run."""
+        by_key: dict[Any, dict[str, list[int]]] = {}
         for number, run in enumerate(self.runs):
-            by_key.setdefault(run.group_key, []).append(number)
+            by_key.setdefault(run.group_key, {}).setdefault(run.seed, []).append(number)
         return [
-            Group(tuple(members), tuple(self.scores[each] for each in members if each in self.scores))
-            for members in by_key.values()
-            if len(members) > 1
+            Group(tuple(sorted(chain(*by_seed.values()))), tuple(self._scores_of_seeds(by_seed.values())))
+            for by_seed in by_key.values()
+            if len(by_seed) > 1
         ]
+
+    def _scores_of_seeds(self, seeds: Iterable[Sequence[int]]) -> Iterator[float]:
+        """Yield the mean score of the runs of each seed: a run that is repeated says nothing about other seeds."""
+        for members in seeds:
+            if scores := [self.scores[each] for each in members if each in self.scores]:
+                yield sum(scores) / len(scores)
 
     @cached_property
     def quality_of_groups(self) -> Ranking | None:

@@ -180,7 +180,7 @@ def groups(comparison: Comparison) -> Table | None:
             elif ranking and number in ranking.leads:
                 against = lead_text(metric, ranking.leads[number])
             rows.append((group.letters, str(len(group.scores)), mean, f"{low} to {high}", against or "-"))
-    heads = ("runs", "models", f"mean {metric.title}", "lowest to highest", "against the best, with its 95% interval")
+    heads = ("runs", "seeds", f"mean {metric.title}", "lowest to highest", "against the best, with its 95% interval")
     return Table(heads, rows) if rows else None
 
 

@@ -117,6 +117,11 @@ class ComparedRun:
         return bool(self.files.settings.get("simulated_step_ms"))
 
     @property
+    def seed(self) -> str:
+        """The seed as text."""
+        return repr(self.files.settings.get("seed"))
+
+    @property
     def group_key(self) -> tuple[Any, ...]:
         """What runs of a group have in common: the dataset version, and all that decides a training but its seed."""
         deciding = dict.fromkeys((*settings_with(Decides.TRAINING), *declared(ChangesStep)))

@@ -173,6 +173,19 @@ def test_the_settings_of_a_group_are_compared_over_seeds():
     assert "Over seeds, the settings of A, B and C are surely the best: their mean accuracy is 90.5%." in verdict(found)
 
 
+def test_a_repeated_run_is_no_further_seed():
+    def trained(share: float, size: int, seed: int) -> ComparedRun:
+        return model(share, settings={"image_size": size, "seed": seed})
+
+    large = [trained(share, 96, seed) for share, seed in ((0.88, 0), (0.92, 0), (0.91, 1))]
+    small = [trained(share, 64, 0) for share in (0.60, 0.61, 0.62)]
+    found = Comparison([*large, *small])
+    assert [(group.letters, group.scores) for group in found.groups] == [
+        ("A, B and C", (pytest.approx(0.90), pytest.approx(0.91)))
+    ]
+    assert found.quality_of_groups is None
+
+
 def test_other_dataset_versions_and_settings_make_other_groups():
     runs = [model(0.9, settings={"learning_rate": rate}) for rate in (0.1, 0.2)]
     assert Comparison([*runs, model(0.9, settings={"learning_rate": 0.1}, version="v2")]).groups == []
