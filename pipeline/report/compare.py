@@ -332,7 +332,7 @@ def why_unpaired(one: ComparedRun, other: ComparedRun) -> str:
     """Say why two models cannot be compared example by example; return an empty text if they can."""
     ours, theirs = one.answers, other.answers
     if ours is None or theirs is None:
-        return "saved no predictions.npz"
+        return one.no_answers or other.no_answers or "saved no predictions.npz"
     versions = [run.files.run.get("dataset_version") for run in (one, other)]
     if versions[0] != versions[1] or type(ours) is not type(theirs) or not np.array_equal(ours.label, theirs.label):
         return "was evaluated on other examples, or in another order"
