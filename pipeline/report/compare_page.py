@@ -60,9 +60,9 @@ class Result:
     cells: tuple[Cell, ...]
 
 
-def render(runs: Sequence[ComparedRun], named: Sequence[Named], left_out: Sequence[str] = ()) -> str:
+def render(comparison: Comparison, named: Sequence[Named], left_out: Sequence[str] = ()) -> str:
     """Return the page as HTML that loads nothing from anywhere. `left_out` says why other runs are not compared."""
-    comparison = Comparison(runs)
+    runs = comparison.runs
     drawn = [learning(comparison), speed(runs), time_spent(runs), times(runs), busy(runs)]
     return page_of(
         "compare.html.j2",

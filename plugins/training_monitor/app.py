@@ -459,7 +459,7 @@ def comparison(
     Runs that cannot be read are left out, and the page says why. Raises 422 if there are too many runs, 403 if the user
     may see none of them, and 404 if fewer than two can be read.
     """
-    from pipeline.report.compare import MAX_RUNS
+    from pipeline.report.compare import MAX_RUNS, Comparison
     from pipeline.report.compare_page import render
 
     asked = [*dict.fromkeys(zip(dag_id, run_id, strict=False))]
@@ -474,7 +474,7 @@ def comparison(
     if len(found) < 2:
         raise HTTPException(404, " ".join(["two runs are needed for a comparison.", *left_out]))
     runs, named = zip(*found, strict=True)
-    page = render(runs, named, left_out).encode("utf-8", "backslashreplace")
+    page = render(Comparison(runs), named, left_out).encode("utf-8", "backslashreplace")
     return HTMLResponse(page, headers=DOCUMENT_HEADERS)
 
 
