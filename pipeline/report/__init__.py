@@ -81,12 +81,12 @@ def compare_runs(places: Sequence[Place], to: Path) -> dict[str, Any]:
     from pipeline.report.compare_words import as_json
 
     require_count(len(places))
-    runs = [load_compared_run(place) for place in places]
-    page = render(runs, [Named(str(place)) for place in places])
+    comparison = Comparison([load_compared_run(place) for place in places])
+    page = render(comparison, [Named(str(place)) for place in places])
     with write_whole(to) as file:
         file.write(page.encode("utf-8", "backslashreplace"))
     named = {letter.lower(): str(place) for letter, place in zip(LETTERS, places, strict=False)}
-    return {"comparison": str(to), **named, **as_json(Comparison(runs))}
+    return {"comparison": str(to), **named, **as_json(comparison)}
 
 
 def load_compared_run(place: Place) -> "ComparedRun":

@@ -3,9 +3,11 @@
 The models are compared example by example if they were evaluated on the same examples, as before a promotion.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -91,12 +93,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in nothing but the seed."""
+    """Runs that differ in nothing but the seed, with at least two seeds."""
 
     members: tuple[int, ...]
     """The numbers of the runs."""
     scores: tuple[float, ...]
-    """The scores of those whose models are compared."""
+    """The score of each seed whose models are compared: the mean of the runs with this seed."""
 
     @property
     def letters(self) -> str:
@@ -112,13 +114,13 @@ class Comparison:
 
     @cached_property
     def metric(self) -> Metric | None:
-        """The figure by which the models are compared; None if no model was evaluated."""
-        scored_by = [evaluated_class(_judged(run)).scored_by for run in self.runs if _judged(run)]
-        return next(iter(scored_by), None)
+        """The figure by which the models are compared: that of the most models. None if no model was evaluated."""
+        scored_by = Counter(evaluated_class(_judged(run)).scored_by for run in self.runs if _judged(run))
+        return next((metric for metric, _ in scored_by.most_common(1)), None)
 
     @cached_property
     def scores(self) -> dict[int, float]:
-        """The figure of each model that can be ranked, by the number of its run."""
+        """The figure of each model that has one, by the number of its run."""
         return {
             number: value
             for number, run in enumerate(self.runs)
@@ -126,11 +128,42 @@ class Comparison:
         }
 
     @cached_property
+    def of_other_tasks(self) -> list[int]:
+        """The runs whose models have another task than those with scores, so that no figure compares them."""
+        return [
+            number
+            for number, run in enumerate(self.runs)
+            if _judged(run) and evaluated_class(_judged(run)).scored_by is not self.metric
+        ]
+
+    @cached_property
     def quality(self) -> Ranking | None:
-        """The models, the best first; None if fewer than two were evaluated."""
+        """The models that can be compared example by example, the best first; None if fewer than two were evaluated.
+
+        Of several sets of such models, it is the largest one. If no two models can be compared, all are ranked, and
+        nothing is sure.
+        """
         if self.metric is None:
             return None
-        return ranking_of(self.scores, self.metric.lower_is_better, self._lead_of_model)
+        largest = max(self._comparable_models(), key=len, default=[])
+        ranked = {number: self.scores[number] for number in (largest if len(largest) > 1 else self.scores)}
+        return ranking_of(ranked, self.metric.lower_is_better, self._lead_of_model)
+
+    def _comparable_models(self) -> list[list[int]]:
+        sets: list[list[int]] = []
+        for number in self.scores:
+            run = self.runs[number]
+            fitting = (each for each in sets if not why_unpaired(run, self.runs[each[0]]))
+            if (found := next(fitting, None)) is not None:
+                found.append(number)
+            else:
+                sets.append([number])
+        return sets
+
+    @cached_property
+    def unranked(self) -> list[int]:
+        """The runs with a score whose models are not ranked, because they answered other examples."""
+        return [number for number in self.scores if self.quality and number not in self.quality.order]
 
     def _lead_of_model(self, best: int, other: int, percent: float) -> Estimate | None:
         assert self.metric is not None
@@ -153,15 +186,21 @@ class Comparison:
 
     @cached_property
     def groups(self) -> list[Group]:
-        """The groups of at least two runs, in the order of their first run."""
-        by_key: dict[Any, list[int]] = {}
+        """The groups of runs with at least two different seeds, in the order of their first run."""
+        by_key: dict[Any, dict[str, list[int]]] = {}
         for number, run in enumerate(self.runs):
-            by_key.setdefault(run.group_key, []).append(number)
+            by_key.setdefault(run.group_key, {}).setdefault(run.seed, []).append(number)
         return [
-            Group(tuple(members), tuple(self.scores[each] for each in members if each in self.scores))
-            for members in by_key.values()
-            if len(members) > 1
+            Group(tuple(sorted(chain(*by_seed.values()))), tuple(self._scores_of_seeds(by_seed.values())))
+            for by_seed in by_key.values()
+            if len(by_seed) > 1
         ]
+
+    def _scores_of_seeds(self, seeds: Iterable[Sequence[int]]) -> Iterator[float]:
+        """Yield the mean score of the runs of each seed: a run that is repeated says nothing about other seeds."""
+        for members in seeds:
+            if scores := [self.scores[each] for each in members if each in self.scores]:
+                yield sum(scores) / len(scores)
 
     @cached_property
     def quality_of_groups(self) -> Ranking | None:
@@ -186,7 +225,7 @@ class Comparison:
     def _measured_row(self, measure: Measure) -> Row:
         figures = [run.measures.get(measure) for run in self.runs]
         reference = self._reference(self.speed)
-        base, percent = figures[reference], corrected_percent(len(self.runs))
+        base, percent = figures[reference], corrected_percent(sum(figure is not None for figure in figures))
         intervals = {
             number: _ends(difference(figure, base, percent))
             for number, figure in enumerate(figures)
@@ -208,13 +247,12 @@ class Comparison:
     def _model_rows(self) -> Iterator[Row]:
         if self.metric is None:
             return
-        titles, reference = self._titles(), self._reference(self.quality)
-        figures = [{each.metric.key: each for each in figures_in(_judged(run))} for run in self.runs]
-        known = dict.fromkeys(each.metric for run in self.runs for each in figures_in(_judged(run)))
-        for metric in sorted(known, key=lambda each: each is not self.metric):
-            values = [each[metric.key].estimate.value if metric.key in each else None for each in figures]
+        reference = self._reference(self.quality)
+        figures = [{each.metric: each.estimate.value for each in figures_in(_judged(run))} for run in self.runs]
+        for metric in sorted(dict.fromkeys(chain(*figures)), key=lambda each: each is not self.metric):
+            values = [each.get(metric) for each in figures]
             if sum(value is not None for value in values) > 1:
-                yield _metric_row(titles(metric), metric, values, reference, self._differences(metric))
+                yield _metric_row(self._title(metric), metric, values, reference, self._differences(metric))
 
     def _differences(self, metric: Metric) -> dict[int, Estimate]:
         """Return the differences of a metric from that of the reference, by the number of the other run."""
@@ -225,14 +263,14 @@ class Comparison:
         leads = self.quality.leads if self.quality and metric is self.metric else {}
         return {number: Estimate(-lead.value, -lead.high, -lead.low) for number, lead in leads.items()}
 
-    def _titles(self) -> Any:
-        """Return a function that returns the title of a metric, with the split if it is not the validation."""
+    def _title(self, metric: Metric) -> str:
+        """Return the title of a metric, with the split if it is not the validation."""
         splits = {run.split for run in self.runs if run.evaluation}
         if len(splits) > 1:
             named = ", ".join(f"{LETTERS[number]}: {run.split}" for number, run in enumerate(self.runs))
-            return lambda metric: f"{metric.title} ({named})"
+            return f"{metric.title} ({named})"
         # Figures of the test split stand below the best validation of an epoch.
-        return lambda metric: f"test {metric.title}" if splits == {"test"} else metric.title
+        return f"test {metric.title}" if splits == {"test"} else metric.title
 
     @cached_property
     def differing(self) -> dict[str, tuple[Any, ...]]:
@@ -294,7 +332,7 @@ def why_unpaired(one: ComparedRun, other: ComparedRun) -> str:
     """Say why two models cannot be compared example by example; return an empty text if they can."""
     ours, theirs = one.answers, other.answers
     if ours is None or theirs is None:
-        return "saved no predictions.npz"
+        return one.no_answers or other.no_answers or "saved no predictions.npz"
     versions = [run.files.run.get("dataset_version") for run in (one, other)]
     if versions[0] != versions[1] or type(ours) is not type(theirs) or not np.array_equal(ours.label, theirs.label):
         return "was evaluated on other examples, or in another order"

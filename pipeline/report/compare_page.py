@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,9 +60,9 @@ class Result:
     cells: tuple[Cell, ...]
 
 
-def render(runs: Sequence[ComparedRun], named: Sequence[Named], left_out: Sequence[str] = ()) -> str:
+def render(comparison: Comparison, named: Sequence[Named], left_out: Sequence[str] = ()) -> str:
     """Return the page as HTML that loads nothing from anywhere. `left_out` says why other runs are not compared."""
-    comparison = Comparison(runs)
+    runs = comparison.runs
     drawn = [learning(comparison), speed(runs), time_spent(runs), times(runs), busy(runs)]
     return page_of(
         "compare.html.j2",
@@ -150,8 +151,10 @@ def _against_fastest(comparison: Comparison, number: int) -> Cell:
     assert ranking is not None
     if number == ranking.best or number not in ranking.leads:
         return Cell("100%" if number == ranking.best else "-")
-    share, high, low = (100 / (1 + each) for each in ranking.leads[number])
-    return Cell(f"{three_digits(share)}%", f"{three_digits(low)} to {three_digits(high)}")
+    lead, *ends = (1 + each for each in ranking.leads[number])
+    is_known = all(isfinite(each) and each > 0 for each in ends)
+    interval = f"{three_digits(100 / ends[1])} to {three_digits(100 / ends[0])}" if is_known else "unknown"
+    return Cell(f"{three_digits(100 / lead)}%", interval)
 
 
 def _states(run: ComparedRun) -> Iterator[str]:
@@ -178,7 +181,7 @@ def groups(comparison: Comparison) -> Table | None:
             elif ranking and number in ranking.leads:
                 against = lead_text(metric, ranking.leads[number])
             rows.append((group.letters, str(len(group.scores)), mean, f"{low} to {high}", against or "-"))
-    heads = ("runs", "models", f"mean {metric.title}", "lowest to highest", "against the best, with its 95% interval")
+    heads = ("runs", "seeds", f"mean {metric.title}", "lowest to highest", "against the best, with its 95% interval")
     return Table(heads, rows) if rows else None
 
 

@@ -1,6 +1,7 @@
 """What a comparison says in sentences: which model is the best, which run is the fastest, how sure that is, and why."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 from pipeline.evaluation.answers import Metric
@@ -13,6 +14,7 @@ from pipeline.report.compare import LETTERS, Comparison, Row, names_of, why_unpa
 from pipeline.report.compared_run import MIN_EPOCHS, SPEED, ComparedRun
 from pipeline.report.components import text
 from pipeline.report.ranking import Ranking, pairs_of
+from pipeline.system.wording import counted
 
 PARTS = {"data wait": "input/wait_ms", "compute": "step/compute_ms"}
 """Parts of the time of a step, by their names in a sentence."""
@@ -33,12 +35,27 @@ def paragraphs(comparison: Comparison) -> list[str]:
     of_speed = speed_sentence(comparison), reason(comparison)
     parts = [" ".join(filter(None, sentences)) for sentences in (of_models, of_speed)]
     has_interval = any(ranking and ranking.leads for ranking in (comparison.quality, comparison.speed))
-    return [*filter(None, parts), *([_intervals(len(comparison.runs))] if has_interval else [])]
+    return [*filter(None, parts), *([_intervals(comparison)] if has_interval else [])]
 
 
-def _intervals(count: int) -> str:
-    pairs = f", which hold together for all {pairs_of(count)} pairs of runs" if count > 2 else ""
-    return f"Parentheses show {INTERVAL_PERCENT}% intervals{pairs}."
+def _intervals(comparison: Comparison) -> str:
+    pairs = [f"those of all {each}" for each in _corrected_pairs(comparison)]
+    hold = f" {pairs[0].capitalize()} hold together{''.join(f', as do {each}' for each in pairs[1:])}." if pairs else ""
+    return f"Parentheses show {INTERVAL_PERCENT}% intervals.{hold}"
+
+
+def _corrected_pairs(comparison: Comparison) -> list[str]:
+    """Return for how many pairs the intervals of each ranking are corrected; nothing for a single pair."""
+    rankings = {
+        "models": comparison.quality,
+        "groups": comparison.quality_of_groups,
+        "speeds": comparison.speed,
+    }
+    return [
+        f"{pairs_of(len(ranking.order))} pairs of {name}"
+        for name, ranking in rankings.items()
+        if ranking and ranking.leads and len(ranking.order) > 2
+    ]
 
 
 def quality_sentence(comparison: Comparison) -> str:
@@ -46,6 +63,19 @@ def quality_sentence(comparison: Comparison) -> str:
     ranking, metric = comparison.quality, comparison.metric
     if ranking is None or metric is None:
         return _nothing_to_rank(comparison)
+    return " ".join(filter(None, (_best_sentence(comparison, ranking, metric), *_apart(comparison))))
+
+
+def _apart(comparison: Comparison) -> Iterator[str]:
+    """Yield which models are not ranked, and why."""
+    if others := comparison.unranked:
+        they = "They" if len(others) > 1 else "It"
+        yield f"{_some(others)} cannot be compared with these models. {they} may be better or worse."
+    if others := comparison.of_other_tasks:
+        yield f"{_some(others)} {'have models' if len(others) > 1 else 'has a model'} of another task."
+
+
+def _best_sentence(comparison: Comparison, ranking: Ranking, metric: Metric) -> str:
     best, count, title = LETTERS[ranking.best], len(ranking.order), _metric_title(comparison, metric)
     value = metric.text(comparison.scores[ranking.best])
     if ranking.is_sure:
@@ -88,6 +118,8 @@ def _metric_title(comparison: Comparison, metric: Metric) -> str:
 def _nothing_to_rank(comparison: Comparison) -> str:
     if comparison.scores:
         [only] = comparison.scores
+        if others := comparison.of_other_tasks:
+            return f"The models of {_some(sorted((only, *others)))} have different tasks, so they are not compared."
         return f"Only the model of {LETTERS[only]} was evaluated, so the models are not compared."
     if simulated := [number for number, run in enumerate(comparison.runs) if run.is_simulated]:
         return f"The steps of {names_of(simulated)} are simulated, so the models are not compared."
@@ -127,15 +159,17 @@ def speed_sentence(comparison: Comparison) -> str:
         sentence = f"{best} is surely the fast{'er' if count == 2 else 'est'} run: {rate}."
     else:
         unsure = _some(ranking.undecided + ranking.incomparable)
-        sentence = f"{best} has the highest speed, {rate}, but that is not sure: {unsure} may be as fast."
+        beaten = f" {best} is surely faster than {_some(ranking.beaten)}." if ranking.beaten else ""
+        sentence = f"{best} has the highest speed, {rate}, but that is not sure: {unsure} may be as fast.{beaten}"
     return " ".join(filter(None, (sentence, *leads, too_few)))
 
 
 def _speed_lead(ranking: Ranking, other: int, which: str) -> str:
     if other not in ranking.leads:
         return ""
-    value, low, high = (three_digits(1 + each) for each in ranking.leads[other])
-    return f"It is {value} ({low} to {high}) times as fast as {LETTERS[other]}{which}."
+    value, low, high = (1 + each for each in ranking.leads[other])
+    interval = f"{three_digits(low)} to {three_digits(high)}" if isfinite(high) else "interval unknown"
+    return f"It is {three_digits(value)} ({interval}) times as fast as {LETTERS[other]}{which}."
 
 
 def reason(comparison: Comparison) -> str:
@@ -169,7 +203,8 @@ def _machines(runs: Sequence[ComparedRun], fast: int, slow: int) -> Iterator[str
     pair = sorted((fast, slow))
     hardware = {number: (runs[number].usable_cores, runs[number].gpus) for number in pair}
     described = [
-        f"{cores:g} usable cores and {gpus} GPUs in {LETTERS[each]}" for each, (cores, gpus) in hardware.items()
+        f"{cores:g} usable {'core' if cores == 1 else 'cores'} and {counted(gpus, 'GPU')} in {LETTERS[each]}"
+        for each, (cores, gpus) in hardware.items()
     ]
     if len({*hardware.values()}) > 1 and all(cores for cores, _ in hardware.values()):
         yield f"Their machines differ: {' and '.join(described)}."
@@ -208,13 +243,10 @@ def _seconds_of_1000(run: ComparedRun) -> dict[str, float]:
 
 def note(comparison: Comparison) -> str:
     """Say what the intervals mean, and which models are not compared example by example."""
-    runs, count = comparison.runs, len(comparison.runs)
-    noun = "row" if any(evaluated_class(run.evaluation).noun == "row" for run in runs) else "image"
-    corrected = (
-        f" They are widened (Bonferroni), so that those of all {pairs_of(count)} pairs of runs hold together in "
-        f"{INTERVAL_PERCENT}% of all comparisons."
-        if count > 2
-        else ""
+    noun = "row" if any(evaluated_class(run.evaluation).noun == "row" for run in comparison.runs) else "image"
+    corrected = "".join(
+        f" Those of all {pairs} are widened (Bonferroni): they hold together in {INTERVAL_PERCENT}% of all comparisons."
+        for pairs in _corrected_pairs(comparison)
     )
     over_seeds = (
         " The interval of a group says how much its mean would differ with other seeds (Welch's test)."
@@ -236,7 +268,8 @@ def _unpaired(comparison: Comparison, noun: str) -> str:
         return ""
     if why := why_unpaired(runs[ranking.best], runs[ranking.best]):
         return f" The models are not compared {noun} by {noun}: {LETTERS[ranking.best]} {why}."
-    whys = {number: why for number in ranking.others if (why := why_unpaired(runs[number], runs[ranking.best]))}
+    others = [number for number in comparison.scores if number != ranking.best]
+    whys = {number: why for number in others if (why := why_unpaired(runs[number], runs[ranking.best]))}
     if not whys:
         return ""
     reasons = (

@@ -1,10 +1,11 @@
 """What a comparison needs of one run, in a few megabytes, so that twenty long trainings fit into memory together."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from math import sqrt
+from dataclasses import dataclass, replace
+from math import inf, sqrt
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import pandas
@@ -13,14 +14,16 @@ from numpy.typing import NDArray
 from pipeline.config.declarations import ChangesStep, Decides
 from pipeline.config.settings import declared, settings_with
 from pipeline.evaluation.answers import Answers
+from pipeline.evaluation.best_epoch import best_epoch
 from pipeline.evaluation.estimates import RESAMPLES, Array
+from pipeline.evaluation.metrics import PREDICTIONS, figures_in
 from pipeline.monitor.diagnosis import Table, is_steady, seconds_by_part
 from pipeline.monitor.gpu_columns import busy_pct, gpus
 from pipeline.monitor.load import during, load_of
 from pipeline.monitor.verdict import MIN_STEPS
 from pipeline.report.page import load as load_drawn
 from pipeline.report.utilization import can_draw
-from pipeline.runs.files import RunFiles
+from pipeline.runs.files import RunFiles, facts
 from pipeline.runs.recorded_run import RecordedRun, load_answers
 
 MIN_EPOCHS = 5
@@ -100,6 +103,13 @@ class ComparedRun:
     """Number of cores that other programs kept busy during the steady steps."""
     gpus: int
     """Number of GPUs of the server that waits most."""
+    no_answers: str = ""
+    """Why there are no answers, behind the name of the run; empty if there are."""
+
+    @property
+    def answers_bytes(self) -> int:
+        """Size of the answers in memory."""
+        return sum(column.nbytes for column in self.answers.columns.values()) if self.answers else 0
 
     @property
     def run_id(self) -> str:
@@ -117,6 +127,11 @@ class ComparedRun:
         return bool(self.files.settings.get("simulated_step_ms"))
 
     @property
+    def seed(self) -> str:
+        """The seed as text."""
+        return repr(self.files.settings.get("seed"))
+
+    @property
     def group_key(self) -> tuple[Any, ...]:
         """What runs of a group have in common: the dataset version, and all that decides a training but its seed."""
         deciding = dict.fromkeys((*settings_with(Decides.TRAINING), *declared(ChangesStep)))
@@ -124,17 +139,54 @@ class ComparedRun:
         return (self.files.run.get("dataset_version"), *values)
 
 
-def load_compared(folder: Path) -> ComparedRun:
-    """Read what a comparison needs of the run in a folder."""
-    return compared(load_drawn(folder), load_answers(folder))
+def load_compared(folder: Path, max_answers_bytes: float = inf) -> ComparedRun:
+    """Read what a comparison needs of the run in a folder. Answers that take more than a limit are left out.
+
+    Raises ValueError, TypeError, LookupError or AttributeError if files of the run have values that cannot be compared.
+    """
+    run = load_drawn(folder)
+    if _unpacked_bytes(folder / PREDICTIONS) > max_answers_bytes:
+        return replace(compared(run, None), no_answers="has predictions that are too large for a page")
+    answers = load_answers(folder)
+    if answers is not None and not _is_sound(answers):
+        return replace(compared(run, None), no_answers="has a damaged predictions.npz")
+    return compared(run, answers)
+
+
+def _unpacked_bytes(predictions: Path) -> int:
+    try:
+        with ZipFile(predictions) as packed:
+            return sum(each.file_size for each in packed.infolist())
+    except (OSError, BadZipFile):
+        return 0  # `load_answers` finds none.
+
+
+def _is_sound(answers: Answers) -> bool:
+    """Return whether answers have numbers for each example, so that another model can be compared with them."""
+    try:
+        lengths = {len(column) for name, column in answers.columns.items() if name != "group" or len(column)}
+        are_numbers = all(column.dtype.kind in "biuf" for column in answers.columns.values())
+        return are_numbers and len(lengths) == 1 and answers.scored_by.estimator.value(answers) is not None
+    except (ValueError, TypeError, LookupError, ArithmeticError):
+        return False
+
+
+def _require_comparable(run: ComparedRun) -> None:
+    """Raise an error if a file of the run has values of other types: the page of all runs would fail."""
+    for figure in figures_in(run.evaluation):
+        np.isfinite(figure.estimate)
+    run.epochs.to_numpy(dtype=float)
+    best_epoch(run.epochs)
+    dict(facts(run.files.run))
+    _ = run.group_key, run.files.epochs
 
 
 def compared(run: RecordedRun, answers: Answers | None) -> ComparedRun:
-    """Return what a comparison needs of a run."""
+    """Return what a comparison needs of a run. Raises the errors of `load_compared`."""
     judged, steady = run.judged, is_steady(run.judged)
     samples = run.servers[run.slowest].rows
     load = load_of(samples, during(samples, judged, steady))
-    return ComparedRun(
+    found = ComparedRun(
         files=run.files,
         evaluation=run.evaluation,
         answers=answers,
@@ -149,7 +201,10 @@ def compared(run: RecordedRun, answers: Answers | None) -> ComparedRun:
         usable_cores=load.usable_cores or 0.0,
         other_cores=load.other_cores or 0.0,
         gpus=len(gpus(samples, "util_pct").columns),
+        no_answers="" if answers else "saved no predictions.npz",
     )
+    _require_comparable(found)
+    return found
 
 
 def _measures_of_steps(judged: Table, steady: NDArray[np.bool_]) -> dict[Measure, Measured]:

@@ -104,5 +104,6 @@ def load_answers(folder: Path) -> Answers | None:
     """Return the model's answers to the images that judge a run; None if there are none that can be read."""
     try:
         return load_predictions(folder)
-    except (OSError, ValueError, TypeError, EOFError, BadZipFile, zlib.error):
+    # RuntimeError: the file is encrypted. MemoryError: its header has an impossible size.
+    except (OSError, ValueError, TypeError, EOFError, BadZipFile, zlib.error, RuntimeError, MemoryError):
         return None

@@ -6,19 +6,16 @@ import tempfile
 import threading
 import time
 import weakref
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from zipfile import BadZipFile, ZipFile
 
-from pipeline.errors import SizeError, StorageError
-from pipeline.evaluation.metrics import EVALUATION, PREDICTIONS
+from pipeline.errors import StorageError
+from pipeline.evaluation.metrics import EVALUATION
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import first_time, record_folders, segments
-from pipeline.report import COMPARISON_FILES
 from pipeline.runs.files import EARLY_END, OTHER_SERVERS, PROMOTION, RESULT, RUN, VERDICT, load_files
 from pipeline.runs.mirror import fetch
-from pipeline.storage import BucketPath, Place, objects, require_size
+from pipeline.storage import BucketPath, Place, objects
 from pipeline.watch.questions import Questions
 from pipeline.watch.tables import KINDS_OVER_TIME, MAX_FILE_BYTES, Span, segments_of_span
 
@@ -31,12 +28,6 @@ MAX_COPIES = 40
 """Maximum number of copies. The one that was used least recently is removed first."""
 MAX_SEGMENTS = 40
 """Maximum number of segments of the record that a span reads. Each has 2 MB and takes up to a tenth of a second."""
-MAX_RECORD_BYTES = 512 << 20
-"""Maximum size of all records of a training that the page of a comparison reads: ten hours with eight GPUs have less.
-The command `report compare` has no such limit."""
-MAX_UNPACKED_BYTES = 256 << 20
-"""Maximum size of the predictions of a model in memory."""
-_RECORDS = ("record/", OTHER_SERVERS)
 _log = logging.getLogger(__name__)
 
 
@@ -76,18 +67,6 @@ class Copies:
                     raise
                 _log.warning("%s cannot be refreshed, so its last copy is shown: %s", training, error)
         return copy.folder
-
-    def recorded_folder(self, training: Place) -> Path:
-        """Return a folder with all that a comparison reads of a training, its record included.
-
-        Raises SizeError also if all files together are larger than MAX_RECORD_BYTES, or the predictions, unpacked.
-        """
-        folder = training if isinstance(training, Path) else self._copy_of(str(training)).folder
-        if not isinstance(training, Path):
-            copy = self._copy_of(str(training))
-            self._questions.ask(training.bucket, (training, "record"), lambda: _fetch_record(copy, training))
-        _require_readable(folder)
-        return folder
 
     def fetch_span(self, training: Place, span: Span) -> Span:
         """Fetch the segments of the record that hold the rows of a span.
@@ -135,35 +114,6 @@ def _fetch(copy: _Copy, training: BucketPath) -> None:
         overviews = tuple(f"{other}{OVERVIEW}/" for other in _servers(copy.folder)[1:])
         fetch(copy.folder, training, overviews, MAX_FILE_BYTES)
         copy.fetched = time.monotonic()
-
-
-def _fetch_record(copy: _Copy, training: BucketPath) -> None:
-    with copy.lock:
-        sizes = (each.stat.st_size for each in objects(training) if each.key.startswith(_RECORDS))
-        _require_total(training, sum(sizes))
-        fetch(copy.folder, training, COMPARISON_FILES, MAX_FILE_BYTES)
-
-
-def _require_total(training: Place, size: int) -> None:
-    if size > MAX_RECORD_BYTES:
-        raise SizeError(
-            f"the record of {training} has {size / 1e6:,.0f} MB, more than the {MAX_RECORD_BYTES / 1e6:,.0f} MB that a "
-            "page reads: compare it with the command `report compare`"
-        )
-
-
-def _require_readable(folder: Path) -> None:
-    """Raise SizeError if files of a run are too large for the memory of the API server: others may write them."""
-    files = [path for record in record_folders(folder).values() for path in record.glob("*")]
-    sizes = {path: path.stat().st_size for path in files}
-    for path, size in sizes.items():
-        require_size(path, size, MAX_FILE_BYTES)
-    _require_total(folder, sum(sizes.values()))
-    predictions = folder / PREDICTIONS
-    if predictions.exists():
-        require_size(predictions, predictions.stat().st_size, MAX_FILE_BYTES)
-        with suppress(BadZipFile), ZipFile(predictions) as packed:
-            require_size(predictions, sum(each.file_size for each in packed.infolist()), MAX_UNPACKED_BYTES)
 
 
 def _fetch_span(copy: _Copy, training: BucketPath, span: Span) -> bool:

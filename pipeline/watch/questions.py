@@ -20,6 +20,10 @@ MAX_AT_ONCE = 64
 _Answer = TypeVar("_Answer")
 
 
+class NoAnswer(StorageError):
+    """A bucket has not answered yet. The question stays under way."""
+
+
 @dataclass(frozen=True)
 class _Question:
     bucket: str
@@ -45,8 +49,8 @@ class Questions:
 
         A call with the `key` of a question under way waits for the answer to that question.
 
-        Raises StorageError if there are MAX_AT_ONCE questions, or if there is no answer PATIENCE_S after the question
-        was first asked. The question stays under way, so that a later call may get the answer.
+        Raises StorageError if there are MAX_AT_ONCE questions, and NoAnswer if there is no answer PATIENCE_S after the
+        question was first asked. The question stays under way, so that a later call may get the answer.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._can_go_on(bucket, key), PATIENCE_S)
@@ -66,7 +70,7 @@ class Questions:
                 f"gs://{bucket} was not read, because {MAX_AT_ONCE} requests to other buckets have no answer yet. Try "
                 "again later"
             )
-        raise StorageError(
+        raise NoAnswer(
             f"gs://{bucket} has not answered within {PATIENCE_S:.0f} s: try again later, or check the network and "
             "the status of Google Cloud Storage"
         )

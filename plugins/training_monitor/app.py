@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pipeline.report.compared_run import ComparedRun
     from pipeline.watch.copies import Copies
     from pipeline.watch.questions import Questions
+    from pipeline.watch.records import RecordFolders
 
 STATIC = Path(__file__).with_name("static")
 ASSETS = (
@@ -50,6 +51,10 @@ MAX_NUMBER = 2**31 - 1
 """Maximum number of a run. Airflow's database raises an error for a larger one."""
 MAX_THREADS = 8
 """Limit for the threads of all Tenfold pages. Without it, they would share the 40 threads of Airflow's pages."""
+MAX_COMPARISONS = 1
+"""Limit for the comparisons at once: one reads up to 2 GB of records. Others wait, and the other pages do not."""
+MAX_ANSWERS_BYTES = 512 << 20
+"""Maximum size of the answers of all models of a comparison in memory."""
 MAX_DOCUMENT_BYTES = 64 << 20
 """Maximum size of a document, on a disk or in a bucket. Others may write it, and its reader holds it in memory."""
 PAGES = {
@@ -134,12 +139,14 @@ def build() -> FastAPI:
     from pipeline.watch.copies import Copies
     from pipeline.watch.heartbeats import Heartbeats
     from pipeline.watch.questions import Questions
+    from pipeline.watch.records import RecordFolders
     from pipeline.watch.summary import ENDED_S, Summaries
 
     # By default, Airflow lets anybody call a plugin's application.
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(get_user)])
     app.state.questions = Questions()
     app.state.copies = Copies(app.state.questions)
+    app.state.record_folders = RecordFolders()
     app.state.heartbeats = Heartbeats()
     app.state.sources = Sources(listed=Summaries(), searched=Summaries(kept_s=ENDED_S), ended=EndedRuns())
     bounded = partial(_bounded, limiter=CapacityLimiter(MAX_THREADS))
@@ -153,7 +160,7 @@ def build() -> FastAPI:
     app.get("/dates.json", dependencies=_OF_THE_RUN)(bounded(dates))
     app.get("/run", dependencies=_OF_THE_RUN)(run_page)
     app.get("/data", dependencies=_OF_THE_RUN)(bounded(data))
-    app.get("/compare")(bounded(comparison))
+    app.get("/compare")(_bounded(comparison, limiter=CapacityLimiter(MAX_COMPARISONS)))
     for address in DOCUMENTS:
         app.get(f"/{address}", dependencies=_OF_THE_RUN)(bounded(partial(document, address)))
     return app
@@ -452,7 +459,7 @@ def comparison(
     Runs that cannot be read are left out, and the page says why. Raises 422 if there are too many runs, 403 if the user
     may see none of them, and 404 if fewer than two can be read.
     """
-    from pipeline.report.compare import MAX_RUNS
+    from pipeline.report.compare import MAX_RUNS, Comparison
     from pipeline.report.compare_page import render
 
     asked = [*dict.fromkeys(zip(dag_id, run_id, strict=False))]
@@ -460,22 +467,33 @@ def comparison(
         raise HTTPException(422, f"a comparison has 2 to {MAX_RUNS} runs, each with its dag_id and its run_id")
     if not any(may_see_runs_of(each) for each, _ in asked):
         raise HTTPException(403, "you do not have permission to see the runs of these DAGs")
-    compared = [_compared(request.app.state.copies, *ids, may_see_runs_of) for ids in asked]
+    room = _Room()
+    compared = [_compared(request.app.state.record_folders, *ids, may_see_runs_of, room) for ids in asked]
     found = [each for each in compared if not isinstance(each, str)]
     left_out = [each for each in compared if isinstance(each, str)]
     if len(found) < 2:
         raise HTTPException(404, " ".join(["two runs are needed for a comparison.", *left_out]))
     runs, named = zip(*found, strict=True)
-    page = render(runs, named, left_out).encode("utf-8", "backslashreplace")
+    page = render(Comparison(runs), named, left_out).encode("utf-8", "backslashreplace")
     return HTMLResponse(page, headers=DOCUMENT_HEADERS)
 
 
+class _Room:
+    """What the runs of a comparison may still take of its limits, in bytes."""
+
+    def __init__(self) -> None:
+        from pipeline.watch.records import MAX_TOTAL_BYTES
+
+        self.records, self.answers = MAX_TOTAL_BYTES, MAX_ANSWERS_BYTES
+
+
 def _compared(
-    copies: "Copies", dag_id: str, run_id: str, may_see_runs_of: MayRead
+    folders: "RecordFolders", dag_id: str, run_id: str, may_see_runs_of: MayRead, room: _Room
 ) -> "tuple[ComparedRun, Named] | str":
     """Return what a comparison shows of a run, or a sentence that says why it is left out."""
     from pipeline.report.compare_page import Named
     from pipeline.report.compared_run import load_compared
+    from pipeline.watch.records import size_of
 
     name = f"{run_id} of {dag_id} is left out:"
     if not may_see_runs_of(dag_id):
@@ -487,9 +505,12 @@ def _compared(
         return f"{name} {run.refusal or 'it has no training yet, or never had one'}."
     try:
         require_folder(run.training)
-        compared = load_compared(copies.recorded_folder(run.training))
-    # ValueError, KeyError and TypeError: a file has text where a number belongs, or lacks a value.
-    except (TenfoldError, OSError, ValueError, KeyError, TypeError) as error:
+        folder = folders.local_folder(run.training, room.records)
+        room.records -= size_of(folder)
+        compared = load_compared(folder, room.answers)
+        room.answers -= compared.answers_bytes
+    # The last ones: a file has text or a list where a number belongs, or lacks a value.
+    except (TenfoldError, OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         return f"{name} it cannot be read: {error}."
     if not compared.files.run:
         return f"{name} its files were removed."

@@ -1229,12 +1229,51 @@ def test_a_run_whose_files_are_too_large_is_left_out_of_a_comparison(
     client: Client, second: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     who, address = logged_in("viewer", "us"), asked(("ours", "run 1"), ("ours", "run 8"))
-    for name in ("MAX_RECORD_BYTES", "MAX_UNPACKED_BYTES", "MAX_FILE_BYTES"):
+    for name in ("MAX_RECORD_BYTES", "MAX_FILE_BYTES"):
         with monkeypatch.context() as patched:
-            patched.setattr(f"pipeline.watch.copies.{name}", 100)
+            patched.setattr(f"pipeline.watch.records.{name}", 100)
             answer = client.get(address, headers=who)
             assert answer.status_code == 404
             assert answer.json()["detail"].count("it cannot be read") == 2
+
+
+def test_the_records_of_all_runs_of_a_comparison_have_a_limit(
+    client: Client, second: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pipeline.watch.records import size_of
+
+    monkeypatch.setattr("pipeline.watch.records.MAX_TOTAL_BYTES", size_of(second) + 100)
+    answer = client.get(asked(("ours", "run 8"), ("ours", "run 1")), headers=logged_in("viewer", "us"))
+    assert answer.status_code == 404
+    assert answer.json()["detail"].count("is left out: it cannot be read: the record of ") == 1
+    assert "compare fewer runs" in answer.json()["detail"]
+
+
+def test_runs_whose_answers_are_too_large_are_compared_without_them(
+    client: Client, second: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plugins.training_monitor.app.MAX_ANSWERS_BYTES", 100)
+    answer = client.get(asked(("ours", "run 1"), ("ours", "run 8")), headers=logged_in("viewer", "us"))
+    assert answer.status_code == 200
+    assert "has predictions that are too large for a page" in answer.text
+
+
+def test_a_damaged_run_is_left_out_of_a_comparison(client: Client, second: Path) -> None:
+    who, address = logged_in("viewer", "us"), asked(("ours", "run 1"), ("ours", "run 8"))
+    described, evaluated = (json.loads((second / name).read_text()) for name in ("run.json", "evaluation.json"))
+    accuracy = {**evaluated["figures"]["accuracy"], "value": "high"}
+    damaged: list[tuple[str, dict[str, Any]]] = [
+        ("evaluation.json", {**evaluated, "figures": [1]}),
+        ("evaluation.json", {**evaluated, "figures": {"accuracy": accuracy}}),
+        ("run.json", {**described, "settings": [1]}),
+        ("run.json", {**described, "host": {"cores": "many"}}),
+    ]
+    for name, content in damaged:
+        before = (second / name).read_text()
+        (second / name).write_text(json.dumps(content))
+        answer = client.get(address, headers=who)
+        assert (answer.status_code, "run 8 of ours is left out: it cannot be read" in answer.text) == (404, True), name
+        (second / name).write_text(before)
 
 
 @pytest.mark.long

@@ -7,6 +7,7 @@ from typing import Any
 import pandas
 
 from pipeline.evaluation.answers import Answers
+from pipeline.evaluation.regression import RegressionPredictions
 from pipeline.report.compared_run import MEASURES, ComparedRun, Measured
 from pipeline.runs.files import RunFiles
 
@@ -49,7 +50,8 @@ def run_with(
 
 
 def evaluation_with(answers: Answers) -> dict[str, Any]:
-    """Return what evaluation.json says of the figure that scores a model of images."""
+    """Return what evaluation.json says of the figure that scores a model."""
     metric = answers.scored_by
     value, low, high = metric.estimator.estimate(answers, answers.blocks(seed=0))
-    return {"confusions": [], "figures": {metric.key: {"value": value, "low": low, "high": high, "baseline": 0.5}}}
+    task = {"task": "regression"} if isinstance(answers, RegressionPredictions) else {"confusions": []}
+    return {**task, "figures": {metric.key: {"value": value, "low": low, "high": high, "baseline": 0.5}}}

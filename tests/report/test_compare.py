@@ -1,6 +1,7 @@
 """The comparison of runs: the metrics, their intervals, the page and the command."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from pipeline.errors import DatasetError
 from pipeline.evaluation.metrics import load_predictions, save
 from pipeline.monitor.thinned import all_samples
 from pipeline.report import compare_runs, compared_run
-from pipeline.report.compared_run import compared
+from pipeline.report.compared_run import compared, load_compared
 from pipeline.runs.recorded_run import load_answers, load_recorded_run
 from pipeline.storage import place_of
 from standins.fake_gcs import FakeGcs
@@ -97,7 +98,7 @@ def test_a_run_compared_with_itself_shows_no_difference(runs: tuple[Path, Path],
     assert "A has the best accuracy, 60.0%, but that is not sure: B may be as good." in same["verdict"]
     assert "but that is not sure: B may be as fast. It is 1 (0.9" in same["verdict"]
     assert same["differing"] == {}
-    assert same["groups"] == [{"runs": ["a", "b"], "scores": [0.6, 0.6]}]
+    assert same["groups"] == []  # One seed says nothing about others.
     assert "Settings, host and software are the same" in Page(tmp_path / "same.html").text
 
 
@@ -187,7 +188,9 @@ def test_a_comparison_of_many_runs_names_each_of_them(runs: tuple[Path, Path], t
     assert found["differing"]["epochs"] == [3, 4, 3]
     assert "C is surely the fastest run" in found["verdict"]
     assert "B, the slowest one" in found["verdict"]
-    assert "those of all 3 pairs of runs hold together in 95% of all comparisons" in found["note"]
+    for pairs in ("3 pairs of models", "3 pairs of speeds"):
+        sentence = f"Those of all {pairs} are widened (Bonferroni): they hold together in 95% of all comparisons."
+        assert sentence in found["note"], pairs
     page = Page(tmp_path / "compare.html")
     assert [attributes["value"] for name, attributes in page.tags if "value" in attributes] == ["A", "B", "C"]
 
@@ -223,6 +226,29 @@ def test_a_run_with_damaged_predictions_is_compared_without_them(runs: tuple[Pat
     content[begin : begin + 20] = bytes(20)
     (broken / "predictions.npz").write_bytes(content)
     assert load_answers(broken) is None
+
+
+@pytest.mark.parametrize("damage", ["other lengths", "text", "encrypted"])
+def test_a_run_with_answers_that_cannot_be_read_is_compared_without_them(
+    runs: tuple[Path, Path], tmp_path: Path, damage: str
+):
+    broken = tmp_path / "broken"
+    shutil.copytree(runs[0], broken)
+    file = broken / "predictions.npz"
+    columns = load_predictions(broken).columns
+    if damage == "other lengths":
+        np.savez(file, **columns | {"predicted": columns["predicted"][1:]})
+    elif damage == "text":
+        np.savez(file, **columns | {"label": columns["label"].astype(str)})
+    else:
+        content = bytearray(file.read_bytes())
+        content[content.index(b"PK\x01\x02") + 8] |= 1  # The flag of an encrypted file in the directory of the archive.
+        file.write_bytes(content)
+    found = load_compared(broken)
+    assert found.answers is None
+    assert found.no_answers == (
+        "saved no predictions.npz" if damage == "encrypted" else "has a damaged predictions.npz"
+    )
 
 
 def test_a_folder_without_a_run_is_refused_and_nothing_is_written(runs: tuple[Path, Path], tmp_path: Path):

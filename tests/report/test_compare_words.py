@@ -3,11 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pipeline.errors import SettingsError
+from pipeline.evaluation.regression import RegressionPredictions
 from pipeline.report.compare import LETTERS, MAX_RUNS, Comparison, names_of, require_count
-from pipeline.report.compare_page import Named, result
+from pipeline.report.compare_page import Cell, Named, result
 from pipeline.report.compare_words import note, quality_sentence, reason, speed_sentence, verdict
 from pipeline.report.compared_run import ComparedRun, Measured
 from tests.report.compared_runs import run_with
@@ -20,10 +22,16 @@ def model(share: float, **further: Any) -> ComparedRun:
     return run_with(predictions([(0, int(number < wrong), 0.9) for number in range(400)]), **further)
 
 
+def regression() -> ComparedRun:
+    """Return a run whose model estimates a number for each of 400 rows."""
+    label = np.arange(400.0)
+    return run_with(RegressionPredictions(label, label + 1))
+
+
 def test_the_first_sentence_names_the_best_model_and_says_that_it_is_sure():
     sentence = verdict(Comparison([model(0.6), model(0.9), model(0.5)]))
     assert sentence.startswith("B is surely the best of 3 models: its accuracy is 90.0%. The difference from A is +30")
-    assert sentence.endswith("Parentheses show 95% intervals, which hold together for all 3 pairs of runs.")
+    assert sentence.endswith("Parentheses show 95% intervals. Those of all 3 pairs of models hold together.")
 
 
 def test_of_two_models_one_is_better():
@@ -64,6 +72,28 @@ def test_models_that_cannot_be_ranked(runs: list[ComparedRun], sentence: str):
     assert [row for row in found.rows if row.metric and any(value is not None for value in row.values)] == []
 
 
+def test_models_of_different_tasks_are_not_compared():
+    found = Comparison([model(0.9), regression()])
+    assert quality_sentence(found) == "The models of A and B have different tasks, so they are not compared."
+    assert [row.name for row in found.rows if row.metric] == ["best validation accuracy of an epoch"]
+
+
+def test_a_model_of_another_task_is_named():
+    sentence = quality_sentence(Comparison([regression(), model(0.6), model(0.9)]))
+    assert sentence.startswith("C is surely the better model: its accuracy is 90.0%. The difference from B is +30.0")
+    assert sentence.endswith(" A has a model of another task.")
+
+
+def test_one_model_on_other_images_does_not_hide_which_of_the_others_is_the_best():
+    found = Comparison([model(0.6), model(0.95, version="v2"), model(0.9)])
+    sentence = quality_sentence(found)
+    assert sentence.startswith("C is surely the better model: its accuracy is 90.0%. The difference from A is +30.0")
+    assert sentence.endswith(" B cannot be compared with these models. It may be better or worse.")
+    assert "Not compared with C image by image: B was evaluated on other examples" in note(found)
+    [accuracy] = [row for row in found.rows if row.name == "accuracy"]
+    assert (accuracy.values, accuracy.reference, {*accuracy.intervals}) == ((60.0, 95.0, 90.0), 2, {0})
+
+
 def test_a_simulated_training_is_left_out_of_the_ranking_of_models():
     found = Comparison([model(0.99, settings={"simulated_step_ms": 2.0}), model(0.9), model(0.5)])
     assert quality_sentence(found).startswith("B is surely the better model")
@@ -80,6 +110,19 @@ def test_a_small_difference_in_speed_is_not_sure():
     sentence = speed_sentence(Comparison([run_with(rate=100), run_with(rate=100.1)]))
     assert sentence.startswith("B has the highest speed, 100 examples a second in the steady steps, but that is not ")
     assert "sure: A may be as fast. It is 1 (0.99" in sentence
+
+
+def test_of_runs_with_a_similar_speed_the_slower_ones_are_named():
+    sentence = speed_sentence(Comparison([run_with(rate=100), run_with(rate=100.1), run_with(rate=50)]))
+    assert "that is not sure: A may be as fast. B is surely faster than C." in sentence
+
+
+def test_an_unlimited_ratio_is_unknown():
+    slow = run_with(rate=100)
+    vague = {each: replace(found, deviation=1e6, freedom=1.0) for each, found in slow.measures.items()}
+    found = Comparison([run_with(rate=200), replace(slow, measures=vague)])
+    assert "It is 2 (interval unknown) times as fast as B." in speed_sentence(found)
+    assert result(found, 1, Named("")).cells[-2] == Cell("50%", "unknown")
 
 
 def test_runs_with_too_few_steps_are_named():
@@ -130,6 +173,19 @@ def test_the_settings_of_a_group_are_compared_over_seeds():
     assert "Over seeds, the settings of A, B and C are surely the best: their mean accuracy is 90.5%." in verdict(found)
 
 
+def test_a_repeated_run_is_no_further_seed():
+    def trained(share: float, size: int, seed: int) -> ComparedRun:
+        return model(share, settings={"image_size": size, "seed": seed})
+
+    large = [trained(share, 96, seed) for share, seed in ((0.88, 0), (0.92, 0), (0.91, 1))]
+    small = [trained(share, 64, 0) for share in (0.60, 0.61, 0.62)]
+    found = Comparison([*large, *small])
+    assert [(group.letters, group.scores) for group in found.groups] == [
+        ("A, B and C", (pytest.approx(0.90), pytest.approx(0.91)))
+    ]
+    assert found.quality_of_groups is None
+
+
 def test_other_dataset_versions_and_settings_make_other_groups():
     runs = [model(0.9, settings={"learning_rate": rate}) for rate in (0.1, 0.2)]
     assert Comparison([*runs, model(0.9, settings={"learning_rate": 0.1}, version="v2")]).groups == []
@@ -139,6 +195,25 @@ def test_what_changes_the_work_of_a_step_is_listed_first():
     one, other = {"cache": "off", "model": "a", "xla": True}, {"cache": "memory", "model": "b", "xla": True}
     found = Comparison([run_with(settings=one), run_with(settings=other), run_with(settings=one)])
     assert [*found.differing.items()] == [("model", ("a", "b", "a")), ("cache", ("off", "memory", "off"))]
+
+
+def test_each_ranking_says_for_how_many_pairs_its_intervals_are_widened():
+    found = Comparison([model(0.6), model(0.9), run_with(rate=100), run_with(rate=200), run_with(rate=300)])
+    assert verdict(found).endswith("Parentheses show 95% intervals. Those of all 3 pairs of speeds hold together.")
+    assert note(found).startswith("Each interval covers 95%. Those of all 3 pairs of speeds are widened (Bonferroni)")
+    assert "pairs of models" not in note(found)
+    three = Comparison([model(share, rate=100 * share) for share in (0.5, 0.6, 0.9)])
+    assert verdict(three).endswith(
+        "Those of all 3 pairs of models hold together, as do those of all 3 pairs of speeds."
+    )
+
+
+def test_machines_have_one_gpu_or_several():
+    fast = replace(run_with(rate=200), gpus=1, usable_cores=1.0)
+    slow = replace(run_with(rate=100), gpus=2)
+    assert reason(Comparison([fast, slow])) == (
+        "Their machines differ: 1 usable core and 1 GPU in A and 2 usable cores and 2 GPUs in B."
+    )
 
 
 def test_names_of_runs():
