@@ -159,10 +159,7 @@ def _parts(folder: Place, dataset: Dataset, split: str, positions: Sequence[int]
         if wanted:
             yield from _parts_of(folder, shard, wanted)
     if waiting:
-        raise DatasetError(
-            f"{folder} has {before} {split} examples, but example {waiting[0]} (from 0) was asked for: it is not the "
-            "dataset with which the model was evaluated"
-        )
+        raise DatasetError(f"{folder} has {before} {split} examples, so it has no example {waiting[0]} (from 0)")
 
 
 def _parts_of(folder: Place, shard: Shard, numbers: Sequence[int]) -> Iterator[_Part]:

@@ -120,6 +120,8 @@ def quality(run: RecordedRun) -> Headline:
         )
     if best:
         return Headline("Quality", f"{best.title} {best.text}", f"in epoch {best.epoch}. The model was not evaluated.")
+    if run.files.is_simulated:
+        return Headline("Quality", "", "The steps were simulated, so the model learned nothing.")
     return Headline("Quality", "", "No epoch was completed, and the model was not evaluated.")
 
 
