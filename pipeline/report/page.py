@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,8 @@ def render(
     summary, diagnosis = summarize(run.judged), diagnose(run)
     evaluated = evaluation.view(run.evaluation)
     timeline, machine = timeline_of(run.steps[0], run.epochs, run.servers[0])
+    if len(run.servers) > 1:
+        timeline = replace(timeline, sentence=f"{timeline.sentence} {_which_server(run)}")
     drawn = {
         "learning": figures.learning(run.epochs),
         "timeline": timeline,
@@ -100,6 +102,13 @@ def page_of(template: str, drawn: Sequence[Figure], **content: Any) -> str:
         bokeh="\n".join(INLINE.js_raw[:1]),
         nonce=secrets.token_urlsafe(16),  # Scripts without it do not run, whatever a name or label contains.
     )
+
+
+def _which_server(run: RecordedRun) -> str:
+    """Say whose times the figure shows, and whose the numbers are. Each has one place on the page."""
+    if run.slowest:
+        return f"The figure shows server 0. The numbers above are those of server {run.slowest}, which waits most."
+    return "The figure and the numbers above are those of server 0, which waits most."
 
 
 def diagnose(run: RecordedRun) -> Verdict:

@@ -64,7 +64,8 @@ def _labels(run: Run) -> dict[str, str]:
     """Return what a metric of a training says of its run."""
     settings = run.settings
     names = {"dag": run.dag, "run": run.run_id, "dataset": settings.dataset_name, "model": settings.model}
-    return {**names, "server": str(run.index)}
+    # All trainings of the command line have the same run id.
+    return {**names, "training": run.training.name, "server": str(run.index)}
 
 
 def _monitored(
