@@ -1,10 +1,12 @@
 """Records of images by their keys, and the keys of records. No file of a dataset lists the keys, only its shards."""
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, repeat
 
 from pipeline.config.example_kinds import data_of
-from pipeline.dataset.index_files import load_sizes, records_at
+from pipeline.dataset.index_files import load_sizes
 from pipeline.dataset.lists import JsonLines
 from pipeline.dataset.manifest import Dataset, require_shards
 from pipeline.dataset.shard_lists import Shard
@@ -21,9 +23,10 @@ HEAD_BYTES = 4096
 """The key is in this many bytes at the beginning of its record, unless the image has very many labels or boxes."""
 
 READERS = 32
-"""This many threads read records for their keys, because each record of a bucket takes a request."""
-RECORDS = 16
-"""Each of these threads holds at most this many records of a shard that has an index."""
+"""This many threads read records for their keys, because each part of a shard in a bucket takes a request."""
+PART_BYTES = 1_000_000
+"""Records within this many bytes are read together, with those between them: a bucket sends them faster than it answers
+another request."""
 
 
 @dataclass(frozen=True)
@@ -97,38 +100,83 @@ def _missing(folder: Place, dataset: Dataset, key: str) -> DatasetError:
     )
 
 
+@dataclass(frozen=True)
+class _Part:
+    """Some records of a shard that one thread reads."""
+
+    path: Place
+    numbers: Sequence[int]
+    """Numbers of the records in the shard, from 0, ascending."""
+    sizes: Sequence[int] = ()
+    """Size of each of these records with its frame, in bytes. Empty if the shard has no index."""
+    offsets: Sequence[int] = ()
+    """Start of each of these records in the shard, in bytes."""
+
+    def records(self) -> Iterator[bytes]:
+        """Yield the data of the records, verified. Without an index, the shard is read up to the last one."""
+        if self.sizes:
+            yield from tfrecord.records_in(self.path, self.offsets, self.sizes)
+            return
+        wanted = set(self.numbers)
+        for number, record in enumerate(islice(tfrecord.read_records(self.path), self.numbers[-1] + 1)):
+            if number in wanted:
+                yield record
+
+
 def keys_at(folder: Place, dataset: Dataset, split: str, positions: Sequence[int]) -> Iterator[str]:
     """Yield the keys of examples by their ascending positions through all shards of the split, from 0.
 
-    A key is empty if an example has none. Only these records are read. A shard without an index is read up to the last
-    of them, and in a bucket copied first.
+    A key is empty if an example has none. Records that are close to each other are read together. A shard without an
+    index is read up to the last of them, and in a bucket copied first. If the dataset has no keys, nothing is read.
 
-    Raises DatasetError if a record is damaged.
+    Raises DatasetError if a record is damaged or missing.
     """
-    kind = data_of(dataset.kind)
+    key_of = data_of(dataset.kind).key_reader(dataset)
+    if key_of is None:
+        yield from repeat("", len(positions))
+        return
 
-    def keys(job: tuple[Shard, Sequence[int]]) -> list[str]:
-        shard, numbers = job
-        records = records_at(folder, shard, numbers)
-        return [str(kind.key_of(dataset, records[number])) for number in numbers]
+    def keys(part: _Part) -> list[str]:
+        found = [key_of(record) for record in part.records()]
+        if len(found) < len(part.numbers):
+            raise DatasetError(
+                f"{part.path} has no record {part.numbers[len(found)]}: restore the file, or build the dataset again"
+            )
+        return found
 
-    for found in ordered_map(keys, _jobs(folder, dataset, split, positions), READERS):
+    for found in ordered_map(keys, _parts(folder, dataset, split, positions), READERS):
         yield from found
 
 
-def _jobs(
-    folder: Place, dataset: Dataset, split: str, positions: Sequence[int]
-) -> Iterator[tuple[Shard, Sequence[int]]]:
-    """Yield the shards with the numbers of the wanted records in each, from 0."""
-    waiting, before = list(reversed(positions)), 0
+def _parts(folder: Place, dataset: Dataset, split: str, positions: Sequence[int]) -> Iterator[_Part]:
+    """Yield the wanted records of all shards. Each index is read once."""
+    waiting, before = deque(positions), 0
     for shard in dataset.splits[split].shards:
         wanted = []
-        while waiting and waiting[-1] < before + shard.examples:
-            wanted.append(waiting.pop() - before)
+        while waiting and waiting[0] < before + shard.examples:
+            wanted.append(waiting.popleft() - before)
         before += shard.examples
-        if not wanted:
-            continue
-        # Without an index, each job would read the shard from its beginning.
-        length = len(wanted) if load_sizes(folder, shard) is None else RECORDS
-        for first in range(0, len(wanted), length):
-            yield shard, wanted[first : first + length]
+        if wanted:
+            yield from _parts_of(folder, shard, wanted)
+    if waiting:
+        raise DatasetError(f"{folder} has {before} {split} examples, so it has no example {waiting[0]} (from 0)")
+
+
+def _parts_of(folder: Place, shard: Shard, numbers: Sequence[int]) -> Iterator[_Part]:
+    """Yield some records of a shard in parts that take up to PART_BYTES of the file, or one larger record."""
+    sizes, path = load_sizes(folder, shard), folder / shard.name
+    if sizes is None:
+        # With several parts, each thread would read the shard from its beginning.
+        yield _Part(path, numbers)
+        return
+    offsets = offsets_of(sizes)
+
+    def part_of(chosen: Sequence[int]) -> _Part:
+        return _Part(path, chosen, [sizes[number] for number in chosen], [offsets[number] for number in chosen])
+
+    first = 0
+    for last in range(1, len(numbers)):
+        if offsets[numbers[last] + 1] - offsets[numbers[first]] > PART_BYTES:
+            yield part_of(numbers[first:last])
+            first = last
+    yield part_of(numbers[first:])

@@ -400,6 +400,8 @@ def _read_at(
     """Return what `read` returns for some records. Raises DatasetError if it raises ValueError for one of them."""
     found: dict[int, _Content] = {}
     before = 0
+    if (last := max(positions, default=-1)) >= (count := dataset.splits[split].examples):
+        raise DatasetError(f"{folder} has {count} {split} examples, so it has no example {last} (from 0)")
     for shard in dataset.splits[split].shards:
         wanted = {position - before for position in positions if 0 <= position - before < shard.examples}
         if wanted:

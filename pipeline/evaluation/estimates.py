@@ -11,7 +11,7 @@ INTERVAL_PERCENT = 95
 """In this share of all evaluations, the interval of a figure contains its value for all examples that could be drawn.
 """
 MAX_MISTAKES = 12
-"""Limit for the list of wrong examples. If the dataset is in a bucket, the report copies a whole shard for each."""
+"""Limit for the list of the most wrong examples in `evaluation.json`, and for the first choice of the report."""
 
 Array = NDArray[Any]
 Statistic = Callable[[Array], float]

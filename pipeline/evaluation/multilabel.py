@@ -5,6 +5,7 @@ Each label is predicted on its own, if its probability is over one half.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -110,6 +111,11 @@ class MultiLabelPredictions(Answers):
 
     @override
     def wrong(self) -> Array:
+        return self._wrong
+
+    @cached_property
+    def _wrong(self) -> Array:
+        # A page asks several times, and an example has as many answers as there are classes.
         how_far = self._distance(slice(None)).max(axis=1)
         surest_first: Array = np.argsort(-how_far, kind="stable")[: np.count_nonzero(how_far)]
         return surest_first

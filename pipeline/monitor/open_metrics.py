@@ -24,6 +24,8 @@ EVERY_S = 10.0
 _PREFIX = "tenfold"
 _NUMBERED = re.compile(r"(gpu)/(\d+)/(.+)")
 _INVALID = re.compile(r"[^a-zA-Z0-9_]")
+LAST_STEP = "training/last_step_time_seconds"
+"""The time of the newest training step, in Unix seconds. Samples also come from a training that is stuck."""
 _STEP = {"batches": "training/step", "epochs": "training/epochs_done"}
 """What the step of a row is, by its kind."""
 
@@ -50,10 +52,12 @@ class OpenMetricsSink:
             return
         for complete in self._intervals.add(row):
             self._values |= _values_of(complete)
+        if row.kind == "batches":
+            self._values[LAST_STEP] = row.time
         if self._values and (self._written is None or row.time - self._written >= EVERY_S):
             self._written = row.time
             with write_whole(self._file) as file:
-                file.write(open_metrics({"training/time_seconds": row.time, **self._values}, self._labels).encode())
+                file.write(open_metrics(self._values, self._labels).encode())
 
     def close(self) -> None:
         """Remove the file. Raises OSError if that fails."""

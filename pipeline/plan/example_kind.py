@@ -151,8 +151,16 @@ class ExampleKind(ABC):
         """Return the type of each feature of a record."""
 
     @abstractmethod
+    def key_reader(self, dataset: Dataset) -> Callable[[bytes], str] | None:
+        """Return what reads the key of an example from its record; None if no record of the dataset has a key.
+
+        A key is empty if the example has none, or if its record cannot be read.
+        """
+
     def key_of(self, dataset: Dataset, record: bytes) -> str:
         """Return the key of an example from its record; empty if it has none, or if the record cannot be read."""
+        read = self.key_reader(dataset)
+        return read(record) if read else ""
 
     def values_of(self, row: RawExample, snapshot: "Snapshot") -> str:
         """Return the values of an example without a key of its own, in words. They may be personal data."""

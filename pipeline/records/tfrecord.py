@@ -260,10 +260,28 @@ def record_at(path: Place, offset: int, size: int) -> bytes:
 
     Raises DatasetError if the record is damaged, or if there is none of this size.
     """
-    framed = storage.read_range(path, offset, size)
-    if record_size(framed, path, offset) != size:
-        raise DatasetError(f"{path}: the record at byte {offset} does not have the {size} bytes that its index states")
-    return _checked(io.BytesIO(framed[HEADER_BYTES:]), path, offset, framed[:HEADER_BYTES])
+    return next(records_in(path, [offset], [size]))
+
+
+def records_in(path: Place, offsets: Sequence[int], sizes: Sequence[int]) -> Iterator[bytes]:
+    """Yield the data of some records of a file that is not compressed, verified. They are read as one range.
+
+    Args:
+        path: The file.
+        offsets: Start of each record in the file, in bytes, ascending.
+        sizes: Size of each record with its frame, in bytes.
+
+    Raises DatasetError if a record is damaged, or if there is none of this size.
+    """
+    start, end = offsets[0], offsets[-1] + sizes[-1]
+    content = memoryview(storage.read_range(path, start, end - start))
+    for offset, size in zip(offsets, sizes, strict=True):
+        framed = bytes(content[offset - start : offset - start + size])
+        if record_size(framed, path, offset) != size:
+            raise DatasetError(
+                f"{path}: the record at byte {offset} does not have the {size} bytes that its index states"
+            )
+        yield _checked(io.BytesIO(framed[HEADER_BYTES:]), path, offset, framed[:HEADER_BYTES])
 
 
 def record_size(begin: bytes, path: Place, offset: int) -> int:

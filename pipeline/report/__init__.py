@@ -1,12 +1,13 @@
 """The report of a run: one HTML file that opens anywhere, drawn from the local record alone."""
 
+import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import DatasetError
+from pipeline.errors import DatasetError, StorageError
 from pipeline.plan.example_kind import kind_of
 from pipeline.runs.files import OTHER_SERVERS, PROMOTION, RESULT, RUN, read_required, with_moved_dataset
 from pipeline.storage import Place, move_whole, place_of, write_json, write_whole
@@ -21,6 +22,7 @@ REPORT_FILES = (RUN, RESULT, "evaluation.json", "predictions.npz", PROMOTION, "r
 """Files and folders of a run that its report reads. `servers/` has the records of the other training servers."""
 COMPARISON_FILES = (RUN, RESULT, "evaluation.json", "predictions.npz", "record/", OTHER_SERVERS)
 """Files and folders of a run that a comparison reads."""
+_log = logging.getLogger(__name__)
 
 
 def report_run(run: Place) -> Place:
@@ -40,32 +42,42 @@ def report_run(run: Place) -> Place:
     with _local_folder(run, REPORT_FILES) as folder:
         place = place_of(load_run(folder).dataset)
         dataset, answers = load_allowed(place), load_answers(folder)
-        written = []
         positions = [] if answers is None else shown_positions(answers).tolist()
         images, rows = [], []
         if answers is not None:
-            written.append(_write_mistakes(folder / FILE, answers, place, dataset))
-        if kind_of(dataset).has_pictures:
-            images = images_at(place, dataset, dataset.judged_split, positions)
-        elif dataset.table:
-            schema = Schema.from_json(dataset.table)
-            rows = [texts_of(row, schema) for row in rows_at(place, dataset, dataset.judged_split, positions)]
-        written.append(write_report(folder, images, rows))
-        for file in written:
-            if not isinstance(run, Path):
+            _write_mistakes(folder / FILE, answers, place, dataset)
+        # A complete training must get its page, so a damaged record only costs the examples.
+        with _warned("the report shows no examples"):
+            if kind_of(dataset).has_pictures:
+                images = images_at(place, dataset, dataset.judged_split, positions)
+            elif dataset.table:
+                schema = Schema.from_json(dataset.table)
+                rows = [texts_of(row, schema) for row in rows_at(place, dataset, dataset.judged_split, positions)]
+        write_report(folder, images, rows)
+        for file in (folder / FILE, folder / REPORT):
+            if not isinstance(run, Path) and file.exists():
                 move_whole(file, run / file.name)
     return run / REPORT
 
 
-def _write_mistakes(path: Path, answers: "Answers", place: Place, dataset: "Dataset") -> Path:
-    """Write all wrong answers with the keys of their examples, and return the path."""
+def _write_mistakes(path: Path, answers: "Answers", place: Place, dataset: "Dataset") -> None:
+    """Write the wrong answers with the keys of their examples; no file if a key cannot be read."""
     from pipeline.dataset.keys import keys_at
-    from pipeline.report.mistakes import write_csv
+    from pipeline.report.mistakes import listed_positions, write_csv
 
-    positions = sorted(answers.wrong().tolist())
-    with write_whole(path) as file:
+    path.unlink(missing_ok=True)  # The page links to any file that is there. An older one may be of another model.
+    positions = listed_positions(answers).tolist()
+    with _warned(f"{path.name} is not written"), write_whole(path) as file:
         write_csv(file, answers, dataset.names, keys_at(place, dataset, dataset.judged_split, positions))
-    return path
+
+
+@contextmanager
+def _warned(effect: str) -> Iterator[None]:
+    """Log an error of reading the dataset with its effect, and go on."""
+    try:
+        yield
+    except (DatasetError, StorageError, OSError) as error:
+        _log.warning("%s: %s", effect, error)
 
 
 def compare_runs(places: Sequence[Place], to: Path) -> dict[str, Any]:

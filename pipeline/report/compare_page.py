@@ -20,7 +20,7 @@ from pipeline.report.compare_words import MAX_NAMED, cells, head, lead_text, not
 from pipeline.report.compared_run import MEASURES, SPEED, TIMES, ComparedRun
 from pipeline.report.components import Table, text
 from pipeline.report.drawing import BLUE, GREEN, ORANGE, PURPLE, VERMILION, Figure, new_plot, outlines, time_unit
-from pipeline.report.figures import MAX_EPOCHS, shares_of_a_second
+from pipeline.report.figures import MAX_EPOCHS, SIMULATED, shares_of_a_second
 from pipeline.report.page import page_of
 from pipeline.report.utilization import WHOLE
 
@@ -216,7 +216,10 @@ def learning(comparison: Comparison) -> Figure:
     metric = epoch_metric([str(column) for run in runs for column in run.epochs])
     name, title = "learning", f"Loss and {metric.title}"
     if not any("loss" in run.epochs for run in runs):
-        return Figure(name, title, "No epoch was completed, so there is nothing to show.")
+        is_simulated = any(len(run.epochs) for run in runs)
+        return Figure(
+            name, title, SIMULATED if is_simulated else "No epoch was completed, so there is nothing to show."
+        )
     plots = [_by_epoch(comparison, "loss", "Loss"), _by_epoch(comparison, metric.key, metric.title.capitalize())]
     if metric.scale == "share":
         plots[1].yaxis.formatter = NumeralTickFormatter(format="0%")

@@ -27,6 +27,8 @@ from pipeline.report.drawing import (
 
 MAX_EPOCHS = 500
 """Maximum number of bars. No screen shows more."""
+SIMULATED = "The steps were simulated and computed nothing, so there is nothing to show."
+"""What a page says in place of learning curves."""
 _SPENT = {
     "waiting for data": (VERMILION, "/"),
     "computing": (BLUE, " "),
@@ -55,7 +57,7 @@ def learning(epochs: pandas.DataFrame) -> Figure:
     if not len(epochs):
         return learning_figure("No epoch was completed, so there is nothing to show yet.", metric)
     if "loss" not in epochs:
-        return learning_figure("The steps were simulated and computed nothing, so there is nothing to show.", metric)
+        return learning_figure(SIMULATED, metric)
     return learning_figure(learning_sentence(epochs), metric, partial(learning_lines, epochs))
 
 

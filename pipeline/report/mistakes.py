@@ -1,4 +1,4 @@
-"""The wrong answers of a model: all of them in a CSV file, and those that a page shows behind a filter by class.
+"""The wrong answers of a model: a CSV file of them, and those that a page shows behind a filter by class.
 
 The filter is a list box and a style sheet, so it works without a script.
 """
@@ -19,15 +19,18 @@ from pipeline.monitor.diagnosis import percent
 from pipeline.report.components import thumbnail
 
 FILE = "mistakes.csv"
-"""The file beside the report that lists all wrong answers."""
+"""The file beside the report that lists the wrong answers."""
 MAX_SHOWN = 200
 """Limit for the wrong answers on a page."""
+MAX_LISTED = 100_000
+"""Limit for the wrong answers in the file, because the key of each of them is read from the dataset."""
 MAX_COLUMNS = 8
 """Limit for the columns of a table whose values are shown."""
 THUMBNAIL = 128
 """Side of a thumbnail, in pixels."""
 MOST_WRONG, ALL = "most-wrong", "all"
 """Values of the options for all classes."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _CHUNK = 1000
 """This many rows of the CSV file are in memory at once."""
 
@@ -59,6 +62,8 @@ class Mistakes:
     shown: Sequence[Mistake]
     options: Mapping[str, Sequence[tuple[str, str]]]
     """(value, text) of the options of the list box, by the title of their group. The first group has no title."""
+    listed: str
+    """Which wrong answers the file lists, in words."""
     head: Sequence[str] = ()
     """Titles of the cells of a row."""
     note: str = ""
@@ -67,7 +72,8 @@ class Mistakes:
 def shown_positions(answers: Answers) -> Array:
     """Return the positions of the wrong answers that a page shows, the most wrong one first.
 
-    If there are too many, the classes take turns, so that the most wrong answers of each class are shown.
+    If there are too many, the most wrong ones of all come first. Then the classes take turns, so that the most wrong
+    answers of each class are shown.
     """
     wrong = answers.wrong()
     classes = next(iter(answers.classes_of_mistakes(wrong).values()), None)
@@ -76,8 +82,14 @@ def shown_positions(answers: Answers) -> Array:
     by_class = np.argsort(classes, kind="stable")
     in_order, turns = classes[by_class], np.empty(len(wrong), int)
     turns[by_class] = np.arange(len(wrong)) - np.searchsorted(in_order, in_order)
+    turns[:MAX_MISTAKES] = -1
     chosen: Array = wrong[np.sort(np.argsort(turns, kind="stable")[:MAX_SHOWN])]
     return chosen
+
+
+def listed_positions(answers: Answers) -> Array:
+    """Return the positions of the wrong answers that the file lists, ascending: the most wrong ones if too many."""
+    return np.sort(answers.wrong()[:MAX_LISTED])
 
 
 def view(
@@ -114,6 +126,7 @@ def view(
         shown=shown,
         options=_options(answers, wrong, shown, names),
         head=[*(_OF_CLASSES if names else _OF_NUMBERS), *columns[:MAX_COLUMNS]] if answers.noun == "row" else (),
+        listed=f"the {MAX_LISTED:,} most wrong of them" if len(wrong) > MAX_LISTED else "all of them",
         note=f"The first {MAX_COLUMNS} of {len(columns)} columns are shown." if len(columns) > MAX_COLUMNS else "",
     )
 
@@ -172,7 +185,10 @@ def _sentence(evaluation: Mapping[str, Any], noun: str, wrong: int, shown: int) 
         counted = "Below each image are its label, the prediction with its probability, and its name in the source."
     if "classes" not in evaluation:
         return f"The rows with the largest difference between predicted and true value. {counted}"
-    some = f" The page shows {shown:,} of them, the most confident mistakes of each class." if shown < wrong else ""
+    some = ""
+    if 0 < shown < wrong:
+        most = f": the {MAX_MISTAKES} most wrong, and the most confident mistakes of each class"
+        some = f" The page shows {shown:,} of them{most if shown > MAX_MISTAKES else ''}."
     return f"{of_all} have a wrong prediction.{some} {counted if shown else ''} Some of these labels may be wrong."
 
 
@@ -202,19 +218,27 @@ def _of(shown: int, total: int) -> str:
 
 
 def write_csv(file: IO[bytes], answers: Answers, names: Sequence[str], keys: Iterable[str]) -> None:
-    """Write all wrong answers in the order of the shards. `keys` are those of the examples, in the same order."""
+    """Write the wrong answers at `listed_positions`. `keys` are those of the examples, in the same order."""
     text = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="")
-    positions, each_key = np.sort(answers.wrong()), iter(keys)
-    writer: csv.DictWriter[str] | None = None
-    for first in range(0, len(positions), _CHUNK):
-        for row in answers.mistakes_at(positions[first : first + _CHUNK]):
-            named = {"position": row["position"], "key": next(each_key), **_named(row, names)}
-            if writer is None:
-                writer = csv.DictWriter(text, [*named])
-                writer.writeheader()
-            writer.writerow(named)
+    positions = listed_positions(answers)
+    chunks = (positions[first : first + _CHUNK] for first in range(0, len(positions), _CHUNK))
+    rows = (row for chunk in chunks for row in answers.mistakes_at(chunk))
+    # Also a file without mistakes has its columns. The first example has the same ones, whether it is a mistake or not.
+    [example] = answers.mistakes_at(np.zeros(1, int))
+    writer = csv.DictWriter(text, [*_cells(example, "", names)])
+    writer.writeheader()
+    writer.writerows(_cells(row, key, names) for row, key in zip(rows, keys, strict=True))
     text.flush()
     text.detach()
+
+
+def _cells(row: Mapping[str, Any], key: str, names: Sequence[str]) -> dict[str, Any]:
+    cells = {"position": row["position"], "key": key, **_named(row, names)}
+    # A spreadsheet would run such a text as a formula. Names and keys come from outside.
+    return {
+        name: f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+        for name, cell in cells.items()
+    }
 
 
 def _named(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,8 @@ def render(
     summary, diagnosis = summarize(run.judged), diagnose(run)
     evaluated = evaluation.view(run.evaluation)
     timeline, machine = timeline_of(run.steps[0], run.epochs, run.servers[0])
+    if len(run.servers) > 1:
+        timeline = replace(timeline, sentence=f"{timeline.sentence} {_which_server(run)}")
     drawn = {
         "learning": figures.learning(run.epochs),
         "timeline": timeline,
@@ -102,6 +104,13 @@ def page_of(template: str, drawn: Sequence[Figure], **content: Any) -> str:
     )
 
 
+def _which_server(run: RecordedRun) -> str:
+    """Say whose times the figure shows, and whose the numbers are. Each has one place on the page."""
+    if run.slowest:
+        return f"The figure shows server 0. The numbers above are those of server {run.slowest}, which waits most."
+    return "The figure and the numbers above are those of server 0, which waits most."
+
+
 def diagnose(run: RecordedRun) -> Verdict:
     """Return the verdict on the training server that waits most."""
     return diagnose_server(run.slowest, run.steps, run.servers[run.slowest].rows, run.epochs)
@@ -120,6 +129,8 @@ def quality(run: RecordedRun) -> Headline:
         )
     if best:
         return Headline("Quality", f"{best.title} {best.text}", f"in epoch {best.epoch}. The model was not evaluated.")
+    if run.files.is_simulated:
+        return Headline("Quality", "", "The steps were simulated, so the model learned nothing.")
     return Headline("Quality", "", "No epoch was completed, and the model was not evaluated.")
 
 

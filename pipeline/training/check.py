@@ -27,7 +27,8 @@ def main(classes: int, labels: str, answer: Path) -> None:
     failure = {}
     try:
         model = build_model(model_options(settings), classes)
-        own = f"loss {settings.loss!r}" if ":" not in settings.model else f"model {settings.model!r}"
+        functions = {"model": settings.model if ":" in settings.model else "", "loss": settings.loss}
+        own = " with ".join(f"{name} {function!r}" for name, function in functions.items() if function)
         with explain_errors(f"{own} cannot take a training step: correct what it does in training"):
             trace_step(model, settings, ONE_LABEL if labels == "one" else SeveralLabels())
     # Any other error ends this process. Its parent then warns, and leaves the check to the training.

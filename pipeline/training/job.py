@@ -48,7 +48,7 @@ def run_job(
     with ExitStack() as stack:
         sinks: list[Sink] = [
             stack.enter_context(closing_sink(OverviewSink(run.folder / OVERVIEW))),
-            stack.enter_context(closing_sink(OpenMetricsSink(run.folder / METRICS, _labels(run)))),
+            stack.enter_context(closing_sink(OpenMetricsSink(run.folder / METRICS, labels_of(run)))),
         ]
         if run.settings.tensorboard and run.server.is_chief:
             tensorboard = open_tensorboard(run.folder, training.start.epochs_done)
@@ -60,11 +60,12 @@ def run_job(
         save_result(run, monitor.comet_location or "", format_verdict)
 
 
-def _labels(run: Run) -> dict[str, str]:
+def labels_of(run: Run) -> dict[str, str]:
     """Return what a metric of a training says of its run."""
     settings = run.settings
     names = {"dag": run.dag, "run": run.run_id, "dataset": settings.dataset_name, "model": settings.model}
-    return {**names, "server": str(run.index)}
+    # All trainings of the command line have the same run id.
+    return {**names, "training": run.training.name, "server": str(run.index)}
 
 
 def _monitored(

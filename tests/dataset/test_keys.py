@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from pipeline import storage
+from pipeline.config.settings import settings_from
 from pipeline.dataset import keys
 from pipeline.dataset.keys import find_images, keys_at
 from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError
 from pipeline.records import tfrecord
+from pipeline.stages.build import build
 from pipeline.storage import BucketPath, Place
 from standins.fake_gcs import FakeGcs
 from tests.conftest import jpeg
@@ -127,10 +130,39 @@ def test_a_damaged_record_is_not_returned(folder: Path, tmp_path: Path):
 
 @pytest.mark.parametrize("case", ["keep", "few shards", "gzip"])
 def test_keys_are_read_by_ascending_positions(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(keys, "RECORDS", 2)  # a patch, because the shards of a test have few records
+    monkeypatch.setattr(keys, "PART_BYTES", 1500)  # a patch, because the shards of a test are small
     folder, _ = publish_case(case, tmp_path)
     dataset = load(folder)
     every = [key for key, (split, *_) in records(folder).items() if split == "train"]
     assert list(keys_at(folder, dataset, "train", range(len(every)))) == every
     assert list(keys_at(folder, dataset, "train", range(1, len(every), 3))) == every[1::3]
     assert list(keys_at(folder, dataset, "train", [])) == []
+    with pytest.raises(DatasetError, match=f"has {len(every)} train examples"):
+        list(keys_at(folder, dataset, "train", [0, len(every)]))
+
+
+def test_each_index_is_read_once_and_close_records_together(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    indexes: list[str] = []
+    ranges: list[int] = []
+    load_sizes, read_range = keys.load_sizes, storage.read_range
+    monkeypatch.setattr(keys, "load_sizes", lambda *given: indexes.append(given[1].name) or load_sizes(*given))
+    monkeypatch.setattr(storage, "read_range", lambda *given: ranges.append(given[2]) or read_range(*given))
+    dataset = load(folder)
+    split = dataset.splits["train"]
+    assert len(list(keys_at(folder, dataset, "train", range(split.examples)))) == split.examples > 1
+    assert indexes == [shard.name for shard in split.shards if shard.examples]
+    assert sorted(ranges) == sorted(shard.bytes for shard in split.shards if shard.examples)
+    ranges.clear()
+    monkeypatch.setattr(keys, "PART_BYTES", 1)
+    assert len(list(keys_at(folder, dataset, "train", range(split.examples)))) == len(ranges) == split.examples
+
+
+def test_records_without_keys_are_not_read(tmp_path: Path):
+    source = tmp_path / "rows.csv"
+    source.write_text("x,label\n" + "".join(f"{number},{'ab'[number % 2]}\n" for number in range(40)))
+    places = {"source_uri": str(source), "workspace": str(tmp_path / "workspace")}
+    folder = Path(build(settings_from({**places, "example_kind": "table", "label_column": "label"}))["dataset"])
+    dataset = load(folder)
+    for shard in dataset.shards:
+        (folder / shard.name).unlink()
+    assert list(keys_at(folder, dataset, "train", [0, 2])) == ["", ""]

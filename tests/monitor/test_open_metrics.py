@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
+from prometheus_client import parser as prometheus
+from prometheus_client.openmetrics import parser as openmetrics
 
 from pipeline.monitor.open_metrics import EVERY_S, OpenMetricsSink, open_metrics
 from pipeline.monitor.row import Row
@@ -13,8 +14,6 @@ LABELS = {"dag": "image_training", "run": 'a "quoted" \\ run\nof two lines', "se
 
 def parsed(text: str) -> dict[str, dict[str, float]]:
     """Return the values by the name of the metric and the GPU. Both text formats must give the same."""
-    openmetrics = pytest.importorskip("prometheus_client.openmetrics.parser")
-    prometheus = pytest.importorskip("prometheus_client.parser")
     found: list[Any] = []
     for parser in (openmetrics, prometheus):
         families = list(parser.text_string_to_metric_families(text))
@@ -60,8 +59,17 @@ def test_the_file_has_the_newest_means_and_the_last_epoch(tmp_path: Path):
     assert {only[f"tenfold_epoch_{name}"] for name in ("loss", "val_accuracy", "time_s")} == {2.0, 0.25, 9.0}
     assert only["tenfold_training_epochs_done"] == 1
     assert 150 < only["tenfold_training_step"] < 200
-    assert 1051 - EVERY_S - 1 < only["tenfold_training_time_seconds"] <= 1051
+    assert 1051 - EVERY_S - 1 < only["tenfold_training_last_step_time_seconds"] <= 1051
     assert not any(name.endswith("max") for name in only)
+
+
+def test_a_training_that_is_stuck_keeps_the_time_of_its_last_step(tmp_path: Path):
+    file = tmp_path / "metrics.prom"
+    sink = OpenMetricsSink(file, LABELS)
+    sink.write(Row("batches", 1000.0, 1, {"input/wait_ms": 5.0, "step/time_ms": 20.0}))
+    for tick in range(100):
+        sink.write(Row("samples", 1001.0 + tick, tick, {"sys/cpu_pct": 50.0}))
+    assert parsed(file.read_text())["tenfold_training_last_step_time_seconds"] == {"": 1000.0}
 
 
 def test_the_file_is_written_seldom_and_removed_at_the_end(tmp_path: Path):

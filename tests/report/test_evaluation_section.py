@@ -135,16 +135,45 @@ def test_html_in_names_is_escaped(tmp_path: Path):
     assert r"gpj.\u202etac" in page.text
 
 
-def test_the_wrong_images_are_read_from_the_shards(tmp_path: Path):
-    folder, _ = publish_case("keep", tmp_path)
-    run, dataset = tmp_path / "run", load(folder)
-    held_back = dataset.splits["validation"].examples
-    evaluated(run, ["a", "b", "c"], [(0, 1, 0.9 - n / 100) for n in range(held_back)])
+def run_of(folder: Path, run: Path, examples: int) -> Path:
+    """Write a run whose model is wrong about each example of the dataset in `folder`, and return the run."""
+    evaluated(run, ["a", "b", "c"], [(0, 1, 0.9 - n / 100) for n in range(examples)])
     settings = {"source_uri": "x"}
     described = {"run_id": "r", "dataset": str(folder), "dataset_version": "v", "settings": settings}
     described |= {"format": RUN_FORMAT, "folder": str(run), "host": {}, "software": {}, "steps_per_epoch": 1}
     (run / "run.json").write_text(json.dumps(described))
+    return run
+
+
+def test_a_damaged_record_does_not_cost_the_report(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    folder, _ = publish_case("keep", tmp_path)
+    split = load(folder).splits["validation"]
+    run = run_of(folder, tmp_path / "run", split.examples)
+    assert "mistakes.csv" in Page(report_run(run)).text
+    shard = next(folder / shard.name for shard in split.shards if shard.examples)
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
     page = Page(report_run(run))
+    assert "images have a wrong prediction. Some of these labels may be wrong." in text_of(page)
+    assert "mistakes.csv" not in page.text
+    assert not (run / "mistakes.csv").exists()
+    problems = [each.message.partition(":")[0] for each in caplog.records if each.name == "pipeline.report"]
+    assert problems == ["mistakes.csv is not written", "the report shows no examples"]
+    assert str(shard) in caplog.text
+
+
+def test_predictions_of_more_examples_than_the_dataset_has_do_not_cost_the_report(tmp_path: Path):
+    folder, _ = publish_case("keep", tmp_path)
+    run = run_of(folder, tmp_path / "run", load(folder).splits["validation"].examples + 1)
+    assert "mistakes.csv" not in Page(report_run(run)).text
+
+
+def test_the_wrong_images_are_read_from_the_shards(tmp_path: Path):
+    folder, _ = publish_case("keep", tmp_path)
+    dataset = load(folder)
+    held_back = dataset.splits["validation"].examples
+    page = Page(report_run(run_of(folder, tmp_path / "run", held_back)))
     wrong = [attributes["src"] for tag, attributes in page.tags if tag == "img" and "predicted as" in attributes["alt"]]
     images = images_at(folder, dataset, "validation", range(held_back))
     assert wrong == [thumbnail(image, THUMBNAIL) for _, image in images] != []

@@ -1,13 +1,17 @@
 """Figures of a training: their sentences and their plots."""
 
+from dataclasses import replace
+
 import pandas
 import pytest
 from bokeh.models import HoverTool
 
 from pipeline.evaluation.one_label import ACCURACY
 from pipeline.monitor.diagnosis import seconds_by_epoch, seconds_by_part
-from pipeline.report import figures
+from pipeline.report import compare_page, figures
+from pipeline.report.compare import Comparison
 from pipeline.report.drawing import Figure, embedded
+from tests.report.compared_runs import run_with
 
 NOTHING = pandas.DataFrame({"time": [], "step": []})
 BATCHES = pandas.DataFrame(
@@ -102,3 +106,11 @@ def test_all_plots_of_a_page_are_roots_of_one_document():
     assert list(drawn["documents"]) == ["figures"]
     assert list(drawn["render"][0]["roots"].values()) == ["learning-0", "learning-1"]
     assert embedded([Figure("none", "None", "Nothing.")]) == {}
+
+
+def test_simulated_runs_have_no_learning_curves():
+    epochs = pandas.DataFrame({"step": [1, 2]})
+    simulated = [replace(run_with(settings={"simulated_step_ms": 2.0}), epochs=epochs)] * 2
+    of_one, of_two = figures.learning(epochs), compare_page.learning(Comparison(simulated))
+    assert of_one.sentence == of_two.sentence
+    assert of_two.sentence == "The steps were simulated and computed nothing, so there is nothing to show."

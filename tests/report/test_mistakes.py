@@ -11,7 +11,16 @@ from pipeline.evaluation.metrics import evaluation_of
 from pipeline.evaluation.multilabel import MultiLabelPredictions
 from pipeline.evaluation.regression import RegressionPredictions
 from pipeline.report import mistakes
-from pipeline.report.mistakes import ALL, MAX_SHOWN, MOST_WRONG, Mistakes, shown_positions, view, write_csv
+from pipeline.report.mistakes import (
+    ALL,
+    MAX_SHOWN,
+    MOST_WRONG,
+    Mistakes,
+    listed_positions,
+    shown_positions,
+    view,
+    write_csv,
+)
 from tests.report.evaluated import ROWS, predictions
 from tests.report.test_report import EVIL, jpeg
 
@@ -31,7 +40,7 @@ def seen(answers: Answers, names: list[str]) -> Mistakes:
 
 def listed(answers: Answers, names: list[str]) -> list[list[str]]:
     file = io.BytesIO()
-    keys = [f"{position}.jpg" for position in np.sort(answers.wrong())]
+    keys = [f"{position}.jpg" for position in listed_positions(answers)]
     write_csv(file, answers, names, keys)
     return list(csv.reader(io.StringIO(file.getvalue().decode())))
 
@@ -58,11 +67,25 @@ def test_each_class_has_its_turn_if_there_are_too_many_wrong_answers():
     assert found.options[""] == [(MOST_WRONG, "the 12 most wrong"), (ALL, "all 200")]
     assert [text for _, text in found.options["True class"]] == ["a (167 of 400)", "b (30)", "c (3)"]
     assert found.sentence.startswith(
-        "433 of the 433 validation images have a wrong prediction. The page shows 200 of them, the most confident "
-        "mistakes of each class."
+        "433 of the 433 validation images have a wrong prediction. The page shows 200 of them: the 12 most wrong, "
+        "and the most confident mistakes of each class."
     )
     assert [each.label for each in found.shown[:12]] == ["a"] * 12
     assert [each.label for each in found.shown[-3:]] == ["c"] * 3
+
+
+def test_the_most_wrong_answers_of_all_are_shown_even_if_there_are_very_many_classes():
+    # The second mistake of class 0 is surer than those of the other classes, which alone would fill the page.
+    rows = [(0, 1, 0.99), (0, 1, 0.98), *((label, 0, 0.9) for label in range(1, 2 * MAX_SHOWN))]
+    found = seen(predictions(rows), [str(label) for label in range(2 * MAX_SHOWN)])
+    assert [each.label for each in found.shown[:2]] == ["0", "0"]
+    assert len(found.shown) == MAX_SHOWN
+
+
+def test_images_that_cannot_be_read_are_not_counted():
+    answers = predictions(ROWS)
+    found = view(evaluation_of(answers, ["a", "b"], seed=0), answers, (), ())
+    assert "The page shows" not in found.sentence
 
 
 def test_images_that_cannot_be_decoded_are_left_out():
@@ -109,4 +132,21 @@ def test_the_file_lists_all_wrong_answers_in_the_order_of_the_shards(monkeypatch
     assert listed(NUMBERS, []) == [
         ["position", "key", "label", "predicted"], ["0", "0.jpg", "1.0", "1.5"], ["2", "2.jpg", "3.0", "13.0"],
     ]  # fmt: skip
-    assert listed(predictions([(0, 0, 0.9)]), ["a"]) == []
+    assert listed(predictions([(0, 0, 0.9)]), ["a"]) == [["position", "key", "label", "predicted", "probability"]]
+
+
+def test_the_file_lists_the_most_wrong_answers_if_there_are_too_many(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(mistakes, "MAX_LISTED", 1)  # a patch, because a test needs no hundreds of thousands of rows
+    assert listed(predictions(ROWS), ["a", "b"])[1:] == [["4", "4.jpg", "b", "a", "0.95"]]
+    assert listed(NUMBERS, [])[1:] == [["2", "2.jpg", "3.0", "13.0"]]
+    assert seen(predictions(ROWS), ["a", "b"]).listed == "the 1 most wrong of them"
+
+
+def test_no_text_of_the_file_is_a_formula():
+    file = io.BytesIO()
+    write_csv(file, predictions([(0, 1, 0.9)]), ["=1+1", "@x"], ["-2.jpg"])
+    assert file.getvalue().decode().splitlines()[1] == "0,'-2.jpg,'=1+1,'@x,0.9"
+    file = io.BytesIO()
+    below = RegressionPredictions.of_batch(np.array([-1.0]), np.array([-2.0]))
+    write_csv(file, below, [], ["a"])
+    assert file.getvalue().decode().splitlines()[1] == "0,a,-1.0,-2.0"

@@ -296,6 +296,24 @@ def test_no_number_of_a_page_is_written_with_an_exponent(tmp_path: Path) -> None
     assert not re.findall(r"[0-9.]+e[+][0-9]+", text)
 
 
+@pytest.mark.parametrize(
+    ("waits_ms", "sentence"),
+    [
+        ((1.0, 9.0), "The figure shows server 0. The numbers above are those of server 1, which waits most."),
+        ((9.0, 1.0), "The figure and the numbers above are those of server 0, which waits most."),
+    ],
+)
+def test_the_page_names_the_server_of_its_figure(waits_ms: tuple[float, float], sentence: str, tmp_path: Path) -> None:
+    describe(tmp_path)
+    for folder, wait_ms in zip((tmp_path, tmp_path / "servers" / "1"), waits_ms, strict=True):
+        sink = RecordSink(folder / "record")
+        for step in range(1, 31):
+            times = {"input/wait_ms": wait_ms, "step/compute_ms": 20.0, "step/time_ms": 20.0 + wait_ms}
+            sink.write(Row("batches", 1e9 + step, step, {**times, "input/examples": 8, "epoch": 1, "first": 0}))
+        sink.close()
+    assert sentence in " ".join(Page(write_report(tmp_path)).text.split())
+
+
 @pytest.mark.long
 def test_the_end_of_a_long_training_fits_into_memory(tmp_path: Path) -> None:
     """A day on two servers with 8 GPUs. As a table, the samples and batches of each server take half a GB."""

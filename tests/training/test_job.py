@@ -23,7 +23,7 @@ from pipeline.records.tfrecord import read_records
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run, find_best_model, load_best, load_result
 from pipeline.storage import crc32c_of
-from pipeline.training.job import run_job
+from pipeline.training.job import labels_of, run_job
 from pipeline.training.model.models import base_of, build_model, model_options
 from tests.published import replace_record
 from tests.system.test_malloc import fetch_large_blocks, is_fetched, needs_counts
@@ -100,6 +100,13 @@ def test_a_training_writes_all_its_results(trained: Trained, published: Path):
     assert not list(run.folder.rglob("*.tmp*"))
     assert not (run.folder / "metrics.prom").exists()  # The training has ended.
     assert_evaluated(run, published)
+
+
+def test_two_trainings_of_one_run_id_have_different_labels(published: Path, settings: Settings):
+    other = settings.model_copy(update={"seed": settings.seed + 1})
+    first, second = (labels_of(prepare_run(each, published, "manual")) for each in (settings, other))
+    assert first.keys() == second.keys()
+    assert [name for name in first if first[name] != second[name]] == ["training"]
 
 
 def assert_evaluated(run: Run, published: Path) -> None:

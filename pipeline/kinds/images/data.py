@@ -1,7 +1,7 @@
 """Images as a kind of examples."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -58,17 +58,21 @@ class ImageKind(ExampleKind):
         """Return the features of the format."""
         return records.features()
 
-    def key_of(self, dataset: Dataset, record: bytes) -> str:
-        """Return the key of an image."""
-        try:
-            [name] = example.decode(record)[dataset.records.keys.filename]
-            return str(name, "utf-8", "surrogateescape")
-        except (ValueError, KeyError, TypeError):
-            return ""
+    def key_reader(self, dataset: Dataset) -> Callable[[bytes], str]:
+        """Return what reads the key of an image."""
+        return partial(_key_of_image, dataset.records.keys.filename)
 
     def rules(self, of_images: Rules) -> Rules:
         """Return the rules for images."""
         return of_images
+
+
+def _key_of_image(feature: str, record: bytes) -> str:
+    try:
+        [name] = example.decode(record)[feature]
+        return str(name, "utf-8", "surrogateescape")
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _problem_of_image(dataset: Dataset, record: bytes, counted: Counter[int]) -> str:

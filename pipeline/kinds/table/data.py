@@ -5,7 +5,7 @@ Only a plan and a window need the facts, so the modules that compute them are im
 
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from pipeline.plan.range_plan import RangePlan
 from pipeline.records.format import RecordFormat
 from pipeline.snapshot.raw_example import RawExample
 from pipeline.tables.read import feature_kinds, read_row, text_in, text_of
-from pipeline.tables.schema import Schema
+from pipeline.tables.schema import Column, Schema
 
 if TYPE_CHECKING:
     from pipeline.dataset.verify import Check
@@ -100,15 +100,10 @@ class RowKind(ExampleKind):
         """Return the type of each column in the records."""
         return feature_kinds(Schema.from_json(facts))
 
-    def key_of(self, dataset: Dataset, record: bytes) -> str:
-        """Return the value of the key column."""
+    def key_reader(self, dataset: Dataset) -> Callable[[bytes], str] | None:
+        """Return what reads the value of the key column."""
         column = Schema.from_json(dataset.table).of_role("key")
-        if column is None:
-            return ""
-        try:
-            return text_in(record, column)
-        except (ValueError, KeyError):
-            return ""
+        return partial(_key_of_row, column) if column else None
 
     def fingerprinted(self, snapshot: "Snapshot") -> dict[str, Any]:
         """Return the columns as far as they decide the records."""
@@ -141,6 +136,13 @@ class RowKind(ExampleKind):
         from pipeline.kinds.table.union import union_of
 
         return union_of([each.table for each in versions], training_examples)
+
+
+def _key_of_row(column: Column, record: bytes) -> str:
+    try:
+        return text_in(record, column)
+    except (ValueError, KeyError):
+        return ""
 
 
 def _problem_of_row(schema: Schema, ids: Mapping[str, int], record: bytes, counted: Counter[int]) -> str:

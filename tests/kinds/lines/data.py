@@ -101,8 +101,8 @@ class Lines(ExampleKind):
     def features(self, records: RecordFormat, facts: Mapping[str, Any]) -> dict[str, str]:
         return {"label": "bytes", "text": "bytes"}
 
-    def key_of(self, dataset: Dataset, record: bytes) -> str:
-        return ""
+    def key_reader(self, dataset: Dataset) -> None:
+        return None
 
 
 KIND = Lines()

@@ -16,7 +16,18 @@ from pipeline.training.model.task import ONE_LABEL, Regression
 LOGITS = tf.constant([[1.0, -2.0, 0.5], [3.0, 0.0, -1.0]])
 LABELS = tf.constant([0, 2])
 OWN = """
+import keras
 import tensorflow as tf
+
+class Fails(keras.layers.Layer):
+    def call(self, inputs, training=False):
+        if training:
+            raise NotImplementedError("not yet")
+        return inputs
+
+def fails_in_training(image_size, classes):
+    image = keras.Input((image_size, image_size, 3))
+    return keras.Model(image, Fails()(keras.layers.Dense(classes)(keras.layers.Flatten()(image))))
 
 def focal(labels, logits):
     log_p = tf.nn.log_softmax(logits)
@@ -109,4 +120,12 @@ def test_a_loss_is_checked_before_a_shard_is_written(name: str, message: str):
         require_own_code(settings, 3)
         return
     with pytest.raises(SettingsError, match=message):
+        require_own_code(settings, 3)
+
+
+@pytest.mark.long
+def test_both_functions_are_named_if_either_may_be_wrong():
+    settings = settings_from({"loss": "own_losses:focal", "model": "own_losses:fails_in_training", "image_size": 32})
+    both = "model 'own_losses:fails_in_training' with loss 'own_losses:focal' cannot take a training step"
+    with pytest.raises(SettingsError, match=both):
         require_own_code(settings, 3)

@@ -35,6 +35,8 @@ def test_simulated_steps_take_the_configured_time(tmp_path: Path, published: Pat
     assert not {"loss", "accuracy", "val_loss", "val_accuracy"} & {*read(run.folder / "record", "epochs")}
     page = report_run(run.folder).read_text()
     assert "because the accelerator was simulated" in page
+    assert "The steps were simulated, so the model learned nothing." in page
+    assert "No epoch was completed" not in page
     assert "best validation accuracy" not in page
 
 
