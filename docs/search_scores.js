@@ -1,7 +1,7 @@
 // How the results of a search are sorted. The numbers are those of Sphinx, which has no file to change only one of them.
-var Scorer = {
-  // Pages that answer a question come before the changelog, which has all words.
-  score: ([page, title, anchor, description, score]) => (page === "changelog" ? score - 1000 : score),
+globalThis.Scorer = {
+  // Pages that answer a question come before the changelog, which has all words. A result has its page and its score.
+  score: ({0: page, 4: score}) => (page === "changelog" ? score - 1000 : score),
   objNameMatch: 11,
   objPartialMatch: 6,
   objPrio: {0: 15, 1: 5, 2: -5},
