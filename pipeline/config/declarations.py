@@ -48,6 +48,13 @@ class ChangesStep:
     """
 
 
+class ChangesReading:
+    """Marks a setting that changes how long the input of a training step takes to read and prepare.
+
+    With other values of it, two trainings may differ in data wait on the same idle machine.
+    """
+
+
 class AllowedBy(Flag):
     """The lists of the administrator that permit the value of a setting: see `allowed.py`. One of them is enough.
 

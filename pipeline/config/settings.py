@@ -43,6 +43,7 @@ from pipeline.config.declarations import (
     SOURCE,
     TRAINING,
     AllowedBy,
+    ChangesReading,
     ChangesStep,
     Decides,
     Fraction,
@@ -122,7 +123,7 @@ else:
     _ExampleKind = Literal[tuple(KINDS)]
 
 
-_Marker = TypeVar("_Marker", Decides, UsedBy, InFingerprint, ChangesStep, AllowedBy, OnlyFor)
+_Marker = TypeVar("_Marker", Decides, UsedBy, InFingerprint, ChangesReading, ChangesStep, AllowedBy, OnlyFor)
 _Flags = TypeVar("_Flags", Decides, UsedBy)
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -145,7 +146,7 @@ class _SettingsBeforeGate(BaseModel):
         "If it is empty in the Airflow of `make up`, drawn sample images are used.",
     )
 
-    example_kind: Annotated[_ExampleKind, Decides.DATASET, UsedBy.COMMAND_LINE] = Field(
+    example_kind: Annotated[_ExampleKind, Decides.DATASET, UsedBy.COMMAND_LINE, ChangesReading()] = Field(
         IMAGES,
         title="Kind of examples",
         description="images: the source is a folder or a list of images. table: each row of the source (CSV, "
@@ -275,7 +276,7 @@ class _SettingsBeforeGate(BaseModel):
         "the row decides.",
     )
 
-    columns: Annotated[NamesText, Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE), SOURCE] = Field(
+    columns: Annotated[NamesText, Decides.DATASET, UsedBy.BUILD, ChangesReading(), OnlyFor(TABLE), SOURCE] = Field(
         "",
         title="Columns",
         examples=["age,income,geo.*"],
@@ -284,7 +285,7 @@ class _SettingsBeforeGate(BaseModel):
         "The columns that other settings name, such as the label, are always read. Empty: all columns.",
     )
 
-    drop_columns: Annotated[NamesText, Decides.DATASET, UsedBy.BUILD, OnlyFor(TABLE), SOURCE] = Field(
+    drop_columns: Annotated[NamesText, Decides.DATASET, UsedBy.BUILD, ChangesReading(), OnlyFor(TABLE), SOURCE] = Field(
         "",
         title="Columns to leave out",
         examples=["internal_*,comment"],
@@ -411,7 +412,9 @@ class _SettingsBeforeGate(BaseModel):
         "gets the next id, and ids never change.",
     )
 
-    crop_to_box: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES), SOURCE] = Field(
+    crop_to_box: Annotated[
+        bool, Decides.DATASET, UsedBy.BUILD, ChangesReading(), InFingerprint(), OnlyFor(IMAGES), SOURCE
+    ] = Field(
         False,
         title="Crop to bounding box",
         description="Crop each image to its bounding box, if the source has one.",
@@ -469,7 +472,9 @@ class _SettingsBeforeGate(BaseModel):
         "shards. Another value makes another version. Use the same value for all dates of a dataset name.",
     )
 
-    max_megapixels: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES), SHARDS] = Field(
+    max_megapixels: Annotated[
+        float, Decides.DATASET, UsedBy.BUILD, ChangesReading(), InFingerprint(), OnlyFor(IMAGES), SHARDS
+    ] = Field(
         50.0,
         title="Maximum image size (megapixels)",
         gt=0,
@@ -497,7 +502,13 @@ class _SettingsBeforeGate(BaseModel):
     )
 
     prepare: Annotated[
-        Literal["keep", "resize", "raw"], Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES), SHARDS
+        Literal["keep", "resize", "raw"],
+        Decides.DATASET,
+        UsedBy.BUILD,
+        ChangesReading(),
+        InFingerprint(),
+        OnlyFor(IMAGES),
+        SHARDS,
     ] = Field(
         "keep",
         title="Image preparation",
@@ -506,7 +517,9 @@ class _SettingsBeforeGate(BaseModel):
         "space.",
     )
 
-    prepare_size: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(), OnlyFor(IMAGES), SHARDS] = Field(
+    prepare_size: Annotated[
+        int, Decides.DATASET, UsedBy.BUILD, ChangesReading(), InFingerprint(), OnlyFor(IMAGES), SHARDS
+    ] = Field(
         256,
         title="Prepared image size",
         ge=16,
@@ -532,7 +545,7 @@ class _SettingsBeforeGate(BaseModel):
         "and 0 for others.",
     )
 
-    compression: Annotated[Literal["none", "gzip"], Decides.DATASET, UsedBy.BUILD, SHARDS] = Field(
+    compression: Annotated[Literal["none", "gzip"], Decides.DATASET, UsedBy.BUILD, ChangesReading(), SHARDS] = Field(
         "none",
         title="Compression",
         description="gzip makes shards of raw pixels smaller. It hardly helps with encoded images.",
@@ -598,7 +611,7 @@ class Settings(_SettingsToGate):
         "nothing is downloaded.",
     )
 
-    shuffle_megabytes: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
+    shuffle_megabytes: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, ChangesReading(), TRAINING] = Field(
         128,
         title="Shuffle buffer (MB)",
         ge=1,
@@ -608,7 +621,12 @@ class Settings(_SettingsToGate):
     )
 
     crop: Annotated[
-        Literal["random", "random_resized", "whole"], Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES), TRAINING
+        Literal["random", "random_resized", "whole"],
+        Decides.TRAINING,
+        UsedBy.TRAIN,
+        ChangesReading(),
+        OnlyFor(IMAGES),
+        TRAINING,
     ] = Field(
         "random",
         title="Training crop",
@@ -618,27 +636,31 @@ class Settings(_SettingsToGate):
         "from scratch. whole: the whole image, squeezed into a square.",
     )
 
-    min_crop_area: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES), TRAINING] = Field(
-        0.25,
-        title="Minimum crop area",
-        gt=0,
-        le=1,
-        description="Smallest area of a crop with crop=random_resized, as a share of the image. 0.08 is common for "
-        "ImageNet.",
+    min_crop_area: Annotated[float, Decides.TRAINING, UsedBy.TRAIN, ChangesReading(), OnlyFor(IMAGES), TRAINING] = (
+        Field(
+            0.25,
+            title="Minimum crop area",
+            gt=0,
+            le=1,
+            description="Smallest area of a crop with crop=random_resized, as a share of the image. 0.08 is common for "
+            "ImageNet.",
+        )
     )
 
-    flip: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES), TRAINING] = Field(
+    flip: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN, ChangesReading(), OnlyFor(IMAGES), TRAINING] = Field(
         True, title="Horizontal flip", description="Mirror half of the training images."
     )
 
-    color_jitter: Annotated[Fraction, Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES), TRAINING] = Field(
-        0.0,
-        title="Color jitter",
-        description="Largest random change of brightness, contrast and saturation of training images, on the "
-        "accelerator. 0.4 means up to 40%.",
+    color_jitter: Annotated[Fraction, Decides.TRAINING, UsedBy.TRAIN, ChangesReading(), OnlyFor(IMAGES), TRAINING] = (
+        Field(
+            0.0,
+            title="Color jitter",
+            description="Largest random change of brightness, contrast and saturation of training images, on the "
+            "accelerator. 0.4 means up to 40%.",
+        )
     )
 
-    balanced: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN, TRAINING] = Field(
+    balanced: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN, ChangesReading(), TRAINING] = Field(
         False,
         title="Class-balanced sampling",
         description="Show all classes equally often: examples of rare classes several times in an epoch, and of "
@@ -646,7 +668,12 @@ class Settings(_SettingsToGate):
     )
 
     cache: Annotated[
-        Literal["auto", "memory", "disk", "off"], Decides.TRAINING, UsedBy.TRAIN, OnlyFor(IMAGES), TRAINING
+        Literal["auto", "memory", "disk", "off"],
+        Decides.TRAINING,
+        UsedBy.TRAIN,
+        ChangesReading(),
+        OnlyFor(IMAGES),
+        TRAINING,
     ] = Field(
         "auto",
         title="Image cache",
@@ -654,7 +681,7 @@ class Settings(_SettingsToGate):
         "auto: in memory, if they fit into half of the free memory and the crop allows it (random and whole do).",
     )
 
-    prefetch_batches: Annotated[int, Decides.NOTHING, UsedBy.TRAIN, TRAINING] = Field(
+    prefetch_batches: Annotated[int, Decides.NOTHING, UsedBy.TRAIN, ChangesReading(), TRAINING] = Field(
         4,
         title="Prefetched batches",
         ge=1,
@@ -826,7 +853,7 @@ class Settings(_SettingsToGate):
         "step and the final export. 0: never.",
     )
 
-    callbacks: Annotated[Text, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.MODELS, TRAINING] = Field(
+    callbacks: Annotated[Text, Decides.TRAINING, UsedBy.TRAIN, ChangesReading(), AllowedBy.MODELS, TRAINING] = Field(
         "",
         title="Keras callbacks",
         examples=["my_package.callbacks:make"],

@@ -4,24 +4,12 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from statistics import median
 from typing import NamedTuple
 
+from pipeline.config.declarations import ChangesReading, ChangesStep
+from pipeline.config.settings import declared
 from pipeline.monitor.diagnosis import percent, three_digits
 from pipeline.watch.summary import Summary
 
-WORK = (
-    *("example_kind", "model", "num_training_servers", "gpus_per_server", "batch_size", "image_size"),
-    *(
-        "precision",
-        "xla",
-        "crop",
-        "min_crop_area",
-        "flip",
-        "color_jitter",
-        "freeze_epochs",
-        "simulated_step_ms",
-        "callbacks",
-    ),
-    *("prepare", "prepare_size", "compression", "cache"),
-)
+WORK = (*declared(ChangesStep), *declared(ChangesReading))
 """Settings that change what a step does or reads. Only trainings with equal values are compared."""
 MAX_PREDECESSORS, MIN_PREDECESSORS = 10, 5
 """A training is compared with at most and at least this number of comparable trainings before it."""

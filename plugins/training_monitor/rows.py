@@ -37,6 +37,10 @@ class Row:
         """Return the text of all columns in lower case."""
         return " ".join(cell(self) for cell in CELLS.values()).casefold()
 
+    def cell(self, name: str) -> str:
+        """Return all that a column shows."""
+        return CELLS[name](self)
+
     def value(self, name: str) -> Any:
         """Return the value of a column or setting, as searches and the order of the list use it; None if it has none.
 
@@ -139,4 +143,10 @@ _NUMBERS: Mapping[str, Callable[[Row], float | None]] = {
     "wait": lambda row: row.summary.wait,
     "speed": lambda row: row.summary.speed,
 }
-_VALUES: Mapping[str, Callable[[Row], Any]] = {**CELLS, **_NUMBERS}
+_NAMES: Mapping[str, Callable[[Row], str]] = {
+    "run": lambda row: row.run.note.split("\n")[0] or row.run.run_id,
+    "state": lambda row: STATE_NAMES[row.summary.state],
+    "promotion": lambda row: _badge(row.summary),
+}
+"""What a person calls the value of a column, without the sentence beside it."""
+_VALUES: Mapping[str, Callable[[Row], Any]] = {**CELLS, **_NAMES, **_NUMBERS}

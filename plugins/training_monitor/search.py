@@ -6,6 +6,7 @@ import operator
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Protocol
 
 TEXTS = ("run", "user", "dag", "state", "started", "dataset", "model", "promotion", "limit")
@@ -23,6 +24,7 @@ _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 _WORDS = {CONTAINS: "contains", EQUALS: "is", DIFFERS: "is not"}
 """How a sentence says an operator."""
+_TIME = re.compile(r"\d{4}(-\d\d(-\d\d( \d\d:\d\d(:\d\d)?)?)?)?")
 _TOKEN = re.compile(r'(?:[^\s"]|"[^"]*"?)+')
 _FILTER = re.compile(r"([A-Za-z]\w*)(<=|>=|!=|[:=<>])(.*)")
 
@@ -36,6 +38,9 @@ class Searched(Protocol):
 
     def text(self) -> str:
         """Return the text of all columns in lower case."""
+
+    def cell(self, name: str) -> str:
+        """Return all that a column of texts shows."""
 
     def value(self, name: str) -> Any:
         """Return the value of a column or setting; None if there is none."""
@@ -51,6 +56,14 @@ class Filter:
     """What the value is compared with, in lower case."""
     number: float | None
     """The same as a number; None if it is no number."""
+    tolerance: float = 0.0
+    """Numbers that differ by at most this are equal."""
+
+    def finds(self, row: Searched) -> bool:
+        """Return whether a row fulfills the condition."""
+        # A badge is a whole value, but a part is also looked for in the sentence beside it.
+        in_cell = self.operator == CONTAINS and self.name in TEXTS
+        return self.matches(row.cell(self.name) if in_cell else row.value(self.name))
 
     def matches(self, value: Any) -> bool:
         """Return whether a value fulfills the condition. A missing value only differs."""
@@ -60,14 +73,20 @@ class Filter:
         if order := _ORDERS.get(self.operator):
             if is_number:
                 return self.number is not None and order(value, self.number)
-            # A text with fewer digits than a time is a day, a month or a year.
-            return self.name == "started" and order(str(value)[: len(self.text)], self.text)
+            return self.name == "started" and order(self._as_precise(value), self.text)
         if is_number and self.number is not None:
-            return math.isclose(value, self.number) is not (self.operator == DIFFERS)
+            is_equal = math.isclose(value, self.number, abs_tol=self.tolerance)
+            return is_equal is not (self.operator == DIFFERS)
         known = str(value).casefold()
         if self.operator == CONTAINS:
             return self.text in known
+        if self.name == "started":
+            known = self._as_precise(known)
         return (self.text == known) is not (self.operator == DIFFERS)
+
+    def _as_precise(self, time: str) -> str:
+        """Return a time without what the filter does not say: a text with fewer digits is a day, a month or a year."""
+        return time[: len(self.text)]
 
     def __str__(self) -> str:
         """Return how the filter is understood."""
@@ -86,7 +105,7 @@ class Search:
 
     def finds(self, row: Searched) -> bool:
         """Return whether a row has all words and fulfills all conditions."""
-        if not all(each.matches(row.value(each.name)) for each in self.filters):
+        if not all(each.finds(row) for each in self.filters):
             return False
         if not self.words:
             return True
@@ -129,7 +148,12 @@ def _filter(name: str, sign: str, value: str, token: str, settings: Collection[s
         raise SearchError(f"{name} is compared with a number, and {value!r} is no number.")
     if sign in _ORDERS and name in TEXTS and name != "started":
         raise SearchError(f"{name} is a text. Write {name}:{text} for texts that contain {text}, or {name}={text}.")
-    return Filter(name, sign, text, number)
+    if name == "started" and sign != CONTAINS and not _TIME.fullmatch(text):
+        raise SearchError(
+            f"started is compared with a time, and {value!r} is none. Write, for example, started{sign}2026-11-30, "
+            f'started{sign}2026-11 or started{sign}"2026-11-30 14:05".'
+        )
+    return Filter(name, sign, text, number, 0.0 if number is None else _tolerance(name, text, number))
 
 
 def _example(name: str) -> str:
@@ -146,3 +170,15 @@ def _number(text: str, *, is_share: bool) -> float | None:
     if not math.isfinite(number):
         return None
     return number / 100 if is_percentage or (is_share and number > 1) else number
+
+
+def _tolerance(name: str, text: str, number: float) -> float:
+    """Return by how much a value may differ from a number that it equals: half of its last digit, as on the page."""
+    if name not in (*SHARES, SPEED):
+        return 0.0
+    exponent = Decimal(text.removesuffix("%")).as_tuple().exponent
+    digit = 10.0**exponent if isinstance(exponent, int) else 0.0
+    if name == SPEED:
+        return digit / 2
+    is_percentage = text.endswith("%") or number != float(text)
+    return min(digit / 100 if is_percentage else digit, 0.01) / 2  # "0.5" is no accuracy of 54%.

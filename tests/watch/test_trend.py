@@ -1,10 +1,12 @@
 """The trend of a dataset name: which training is worse than its predecessors beyond noise."""
 
 from random import Random
+from typing import Any
 
 import pytest
 
-from pipeline.watch.trend import MIN_PREDECESSORS, Point, warnings
+from pipeline.watch.summary import Summary
+from pipeline.watch.trend import MIN_PREDECESSORS, Point, point_of, warnings
 
 
 def points(speeds: list[float | None], waits: list[float | None] | None = None) -> list[Point]:
@@ -41,6 +43,15 @@ def test_only_trainings_with_the_same_work_are_compared():
     before = points([800.0] * 5)
     assert not any(warnings([*before, Point("larger images", None, 200.0)]))
     assert warnings([*before, *points([200.0])])[-1]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"micro_batches": 2}, {"balanced": True}, {"shuffle_megabytes": 64}, {"drop_columns": "id"}]
+)
+def test_a_setting_that_changes_the_step_or_its_input_is_other_work(settings: dict[str, Any]):
+    known = Summary("trained", changed={"learning_rate": 0.1})
+    assert point_of(Summary("trained", changed=settings)).work != point_of(known).work
+    assert point_of(Summary("trained", changed={})).work == point_of(known).work
 
 
 def test_the_newest_predecessors_count():
