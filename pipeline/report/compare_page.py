@@ -116,7 +116,7 @@ def _scored_cells(comparison: Comparison, number: int) -> Iterator[Cell]:
     figures = figures_in(comparison.runs[number].evaluation)
     figure = next((each for each in figures if each.metric is metric and number in comparison.scores), None)
     yield Cell(figure.value_text, figure.interval_text) if figure else Cell("-")
-    yield _against_best(metric, comparison, number) if ranking and number in ranking.order else Cell("-")
+    yield _against_best(metric, comparison, number) if ranking and figure else Cell("-")
 
 
 def _against_best(metric: Metric, comparison: Comparison, number: int) -> Cell:
@@ -125,7 +125,7 @@ def _against_best(metric: Metric, comparison: Comparison, number: int) -> Cell:
     if number == ranking.best:
         return Cell("best")
     if number not in ranking.leads:
-        return Cell("-", "other examples")
+        return Cell("-", "not comparable")
     return Cell(
         lead_text(metric, ranking.leads[number]), "surely worse" if number in ranking.beaten else "may be as good"
     )

@@ -90,6 +90,7 @@ def test_one_model_on_other_images_does_not_hide_which_of_the_others_is_the_best
     assert sentence.startswith("C is surely the better model: its accuracy is 90.0%. The difference from A is +30.0")
     assert sentence.endswith(" B cannot be compared with these models. It may be better or worse.")
     assert "Not compared with C image by image: B was evaluated on other examples" in note(found)
+    assert result(found, 1, Named("")).cells[1] == Cell("-", "not comparable")
     [accuracy] = [row for row in found.rows if row.name == "accuracy"]
     assert (accuracy.values, accuracy.reference, {*accuracy.intervals}) == ((60.0, 95.0, 90.0), 2, {0})
 
