@@ -18,6 +18,8 @@ OF_RUN = and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRu
 _RUNNING = (TaskInstanceState.RUNNING, TaskInstanceState.RESTARTING)
 _PENDING = (TaskInstanceState.SCHEDULED, TaskInstanceState.QUEUED)
 """States of a task that waits for a slot of its pool, or for a worker."""
+_STARTED = (TaskInstanceState.AWAITING_INPUT, TaskInstanceState.DEFERRED, TaskInstanceState.QUEUED)
+"""States of a task that goes on even if the DAG is paused."""
 _WAITING = {
     TaskInstanceState.AWAITING_INPUT: "waits for the answer of a person: answer under Required Actions",
     TaskInstanceState.DEFERRED: "waits for an event, and uses no worker",
@@ -65,8 +67,11 @@ def stages(session: Session, numbers: Collection[int]) -> dict[int, Stage]:
 
     def stage(run: Any) -> Stage:
         is_queued = run.state == DagRunState.QUEUED
-        found = dags.stage_of_queued(run.dag_id) if is_queued else _stage(run.id, tasks.get(run.id, []), queue)
-        if found.state == "waiting" and dags.is_paused(run.dag_id):
+        own = tasks.get(run.id, [])
+        found = dags.stage_of_queued(run.dag_id) if is_queued else _stage(run.id, own, queue)
+        # A pause does not hold up what a task waits for that Airflow has started, as for a person.
+        is_held_up = is_queued or not any(task.state in _STARTED for task in own)
+        if found.state == "waiting" and is_held_up and dags.is_paused(run.dag_id):
             return found._replace(words=f"the DAG {run.dag_id} is paused: turn it on, and the run goes on")
         return found
 

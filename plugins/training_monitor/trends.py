@@ -1,6 +1,8 @@
 """The trend of a dataset name: the numbers of its last complete trainings, above the list."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import TenfoldError
@@ -46,14 +48,18 @@ def trend_of(
 
 
 def _counts(datasets: Sequence[Place | None], questions: "Questions") -> list[Counts | None]:
-    """Return the numbers of examples of datasets. They are missing if a bucket does not answer in time."""
-    bucket = next((place.bucket for place in datasets if isinstance(place, BucketPath)), None)
-    if bucket is None:
-        return counts_of(datasets)
-    try:
-        return questions.ask(bucket, ("counts", tuple(datasets)), lambda: counts_of(datasets))
-    except TenfoldError:
-        return [None] * len(datasets)
+    """Return the numbers of examples of datasets. They are missing if their bucket does not answer in time."""
+    of_buckets: dict[str, list[Place | None]] = {}
+    for place in dict.fromkeys(datasets):
+        of_buckets.setdefault(place.bucket if isinstance(place, BucketPath) else "", []).append(place)
+    local = of_buckets.pop("", [])
+    found = dict(zip(local, counts_of(local), strict=True))
+    for bucket, places in of_buckets.items():
+        # A silent bucket leaves out only its own numbers.
+        with suppress(TenfoldError):
+            counts = questions.ask(bucket, ("counts", tuple(places)), partial(counts_of, places))
+            found |= dict(zip(places, counts, strict=True))
+    return [found.get(place) for place in datasets]
 
 
 def _numbers(row: Row, counts: Counts | None, worse: Mapping[str, str]) -> dict[str, Any]:

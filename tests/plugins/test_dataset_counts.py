@@ -1,9 +1,16 @@
 """The numbers of examples in the trend of a dataset name."""
 
 import json
+import threading
 from pathlib import Path
 
+import pytest
+
+from pipeline.storage import place_of
+from pipeline.watch.questions import Questions
 from plugins.training_monitor.dataset_counts import Counts, counts_of
+from standins.fake_gcs import FakeGcs
+from tests.waiting import until
 
 
 def test_counts_are_those_of_the_dataset(tmp_path: Path):
@@ -14,3 +21,19 @@ def test_counts_are_those_of_the_dataset(tmp_path: Path):
     (tmp_path / "damaged" / "dataset.json").write_text('{"splits": []}')
     places = [tmp_path / "good", tmp_path / "damaged", tmp_path / "gone", None]
     assert counts_of(places) == [Counts(50, 3), None, None, None]
+
+
+def test_a_silent_bucket_leaves_out_only_its_own_counts(
+    gcs: FakeGcs, airflow_database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from plugins.training_monitor.trends import _counts
+
+    content = {"splits": {"train": {"examples": 40}}, "rejected": {"count": 3}}
+    (tmp_path / "dataset.json").write_text(json.dumps(content))
+    monkeypatch.setattr("pipeline.watch.questions.PATIENCE_S", 0.2)
+    stall = gcs.fail("stall", matches="silent", times=None)
+    try:
+        assert _counts([place_of("gs://bucket/silent"), tmp_path, None], Questions()) == [None, Counts(40, 3), None]
+    finally:
+        stall.release()
+        until(lambda: not any(thread.name.startswith("question") for thread in threading.enumerate()))

@@ -118,7 +118,7 @@ class Trainings {
   }
 
   build(place) {
-    this.search = element("input", {type: "search", placeholder: "Words, or accuracy>0.5", "aria-label": "Search all columns"});
+    this.search = element("input", {type: "search", maxlength: 200, placeholder: "Words, or accuracy>0.5", "aria-label": "Search all columns"});
     this.search.addEventListener("input", () => this.search_soon());
     this.within = element("input", {type: "checkbox"});
     this.within.addEventListener("change", () => this.go_to(0));
