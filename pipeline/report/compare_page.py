@@ -203,7 +203,13 @@ def _add_line(plot: Any, number: int, x: Any, y: Any, tag: str = "run", **look: 
     color, dash = look_of(number)
     letter = LETTERS[number]
     look = {"line_width": 2, **look}
-    return plot.line(x, y, color=color, line_dash=dash, name=letter, tags=[tag, letter], **look)
+    return _tagged(plot.line(x, y, color=color, line_dash=dash, name=letter, **look), tag, letter)
+
+
+def _tagged(renderer: Any, *tags: str) -> Any:
+    """Return the renderer with tags. A function such as `plot.line` would give them to the glyph instead."""
+    renderer.tags = list(tags)
+    return renderer
 
 
 def _add_tooltip(plot: Any, lines: Sequence[Any], *further: tuple[str, str]) -> None:
@@ -242,8 +248,8 @@ def _by_epoch(comparison: Comparison, column: str, title: str) -> Any:
         if f"val_{column}" in epochs:
             lines.append(_add_line(plot, number, epochs["step"], epochs[f"val_{column}"], tag, line_width=2.4))
             if len(epochs) <= 2:  # A line of one point would be invisible.
-                dots = {"color": look_of(number)[0], "size": 7, "tags": [tag, LETTERS[number]]}
-                plot.scatter(epochs["step"], epochs[f"val_{column}"], **dots)
+                dots = plot.scatter(epochs["step"], epochs[f"val_{column}"], color=look_of(number)[0], size=7)
+                _tagged(dots, tag, LETTERS[number])
     for group in comparison.groups:
         lines += _add_group(plot, comparison, group.members, f"val_{column}")
     _add_tooltip(plot, lines, ("epoch", "$x{0}"), (title.lower(), "$y{0.0000}"))
@@ -264,10 +270,12 @@ def _add_group(plot: Any, comparison: Comparison, members: Sequence[int], column
     values = _few_epochs(pandas.concat(of_members, axis=1, join="inner"))
     color, dash = look_of(members[0])
     shared: dict[str, Any] = {"name": f"mean of {names_of(members)}", "visible": False}
-    shared["tags"] = ["group", "".join(LETTERS[number] for number in members)]
     epoch = values.index.to_numpy()
-    plot.varea(epoch, values.min(axis=1), values.max(axis=1), fill_color=color, fill_alpha=0.18, **shared)
-    return [plot.line(epoch, values.mean(axis=1), color=color, line_dash=dash, line_width=3, **shared)]
+    band = plot.varea(epoch, values.min(axis=1), values.max(axis=1), fill_color=color, fill_alpha=0.18, **shared)
+    mean = plot.line(epoch, values.mean(axis=1), color=color, line_dash=dash, line_width=3, **shared)
+    letters = "".join(LETTERS[number] for number in members)
+    _tagged(band, "group", letters)
+    return [_tagged(mean, "group", letters)]
 
 
 def speed(runs: Sequence[ComparedRun]) -> Figure:
@@ -329,7 +337,7 @@ def _tag_by_legend(plot: Any) -> None:
     for legend in [each for each in plot.above if isinstance(each, Legend)]:
         for item in legend.items:
             for renderer in item.renderers:
-                renderer.tags = ["run", item.label.value]
+                _tagged(renderer, "run", item.label.value)
         plot.above.remove(legend)
 
 

@@ -241,7 +241,8 @@ def test_each_run_of_a_comparison_can_be_switched_off(browser: Any, twenty: Path
         assert [shown(letter) for letter in "AST"] == [set()] * 3
         seen.page.get_by_role("button", name="All").click()
         assert shown("T") == {"run"}
-        assert seen.complaints == []
+        # Bokeh says so of a plot without a visible line.
+        assert [each for each in seen.complaints if "could not set initial ranges" not in each] == []
 
 
 @pytest.mark.long
