@@ -43,7 +43,7 @@ class Operator(ABC):
     victim: str
     """What `kill_work` kills: a task, for one."""
     place: str
-    """Column of `task_instance` that says where a task runs, as `kill_work` is told."""
+    """Column of `task_instance` that says where a task runs. Its value is the argument of `kill_work`."""
 
     def __init__(self, folder: Path, settings: str, log: Path) -> None:
         self.home, self.workspace, self._log = folder / "home", folder / "workspace", log

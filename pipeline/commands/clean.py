@@ -13,19 +13,18 @@ from pipeline.commands.options import settings_of
 from pipeline.config.preflight import require_buckets
 from pipeline.errors import SettingsError
 from pipeline.storage import place_of
-from pipeline.system.wording import counted
+from pipeline.system.wording import counted, format_size
 
 if TYPE_CHECKING:
     from pipeline.config.settings import Settings
     from pipeline.runs.unused import Stored
 
 _AGE = re.compile("([0-9]{1,5})d")
-_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def _format(result: Result) -> str:
     lines = [*_rows(result["unused"]), *_kept(result["kept"])]
-    total = f"{counted(len(result['unused']), 'folder')} with {_size(result['bytes'])}"
+    total = f"{counted(len(result['unused']), 'folder')} with {format_size(result['bytes'])}"
     if not result["unused"] and not result["removed"]:
         lines.append(f"Nothing to remove: everything older than {result['older_than']} is in use")
     elif result["removed"]:
@@ -37,7 +36,7 @@ def _format(result: Result) -> str:
 
 def _rows(unused: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for each in unused:
-        yield f"{_size(each['bytes']):>9}  {each['changed'][:10]}  {each['kind']:<16}  {each['folder']}"
+        yield f"{format_size(each['bytes']):>9}  {each['changed'][:10]}  {each['kind']:<16}  {each['folder']}"
 
 
 def _kept(kept: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -46,12 +45,7 @@ def _kept(kept: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         sizes[each["kind"], each["why"]] += each["bytes"]
     counts = Counter((each["kind"], each["why"]) for each in kept)
     for (kind, why), count in sorted(counts.items()):
-        yield f"kept: {kind} ({why}): {count}, {_size(sizes[kind, why])}"
-
-
-def _size(number: int) -> str:
-    unit, name = next(((unit, name) for unit, name in _UNITS if number >= unit), (1, "bytes"))
-    return f"{number / unit:.1f} {name}" if unit > 1 else f"{number} {name}"
+        yield f"kept: {kind} ({why}): {count}, {format_size(sizes[kind, why])}"
 
 
 @command(
@@ -122,7 +116,7 @@ def _agrees(unused: "Sequence[Stored]", total: int) -> bool:
         raise SettingsError("there is no terminal to ask whether to remove these folders: give --yes or --dry-run")
     rows = "\n".join(_rows([_to_json(each) for each in unused]))
     return ask(
-        f"{rows}\nThis removes {counted(len(unused), 'folder')} with {_size(total)}, and nothing brings them back."
+        f"{rows}\nThis removes {counted(len(unused), 'folder')} with {format_size(total)}. Nothing brings them back."
     )
 
 

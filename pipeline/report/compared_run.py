@@ -124,7 +124,7 @@ class ComparedRun:
     @property
     def is_simulated(self) -> bool:
         """Whether its steps were simulated, so that its model learned nothing."""
-        return bool(self.files.settings.get("simulated_step_ms"))
+        return self.files.is_simulated
 
     @property
     def seed(self) -> str:
