@@ -1,7 +1,7 @@
 """Archives of Comet, whole or absent, also those of a process that was killed.
 
-comet/try-1/KEY.zip   the archive of one attempt, for `comet upload`. That of the last attempt also has the results. A
-                      later decision on the promotion has an archive of its own
+comet/try-1/KEY.zip   the archive of one attempt, for `comet upload`. That of the last attempt also has the results, and
+                      the decision on the promotion that follows them. A later decision has an archive of its own
 comet/try-1/.open/    messages that Comet has not packed yet, and a lock: the attempt is under way or was killed. The
                       dot before its name keeps it out of buckets
 
@@ -16,6 +16,7 @@ import json
 import shlex
 import shutil
 import sys
+import time
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,8 +33,8 @@ _DEPTHS = (".", "*", "*/*", "runs/*/*")
 """Folders of trainings, relative to that of a training, of a run, of all runs, and of a workspace."""
 _COMPRESSION_LEVEL = 1
 """The fastest level, at which messages already shrink to a tenth."""
-_closed_here: set[Path] = set()
-"""The archives of attempts that this process closed."""
+ADDED_WITHIN_S = 600.0
+"""Nothing is added to an older archive: a person may have uploaded it already, and would upload its values again."""
 
 
 class Attempt:
@@ -56,14 +57,11 @@ class Attempt:
     def close(self, *, extends: bool = False) -> Path | None:
         """Pack what Comet left, and return the archive; None if Comet left nothing.
 
-        With `extends`, what Comet left is added to the newest archive of the training, if this process closed it. A
-        person may have uploaded an older one already.
+        With `extends`, what Comet left is added to the newest archive of the training, if that was packed within
+        ADDED_WITHIN_S.
         """
         with self._lock:
-            archive = (extends and _added(self.open)) or _pack(self.open)
-        if archive:
-            _closed_here.add(archive)
-        return archive
+            return (extends and _added(self.open)) or _pack(self.open)
 
     def discard(self) -> None:
         """Remove what Comet left, because Comet has it elsewhere."""
@@ -150,7 +148,9 @@ def _pack(opened: Path) -> Path | None:
 def _added(opened: Path) -> Path | None:
     """Add what Comet left to the newest archive, and return it; None if this archive cannot take it."""
     source, archive = _source(opened), next(reversed(archives(opened.parent.parent)), None)
-    if source is None or archive is None or archive not in _closed_here or not zipfile.is_zipfile(archive):
+    if source is None or archive is None or not zipfile.is_zipfile(archive):
+        return None
+    if time.time() - archive.stat().st_mtime > ADDED_WITHIN_S:
         return None
     own = {part.name for part in source.iterdir()} - {MESSAGES, DESCRIPTION}
     with zipfile.ZipFile(archive) as packed:

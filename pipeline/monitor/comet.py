@@ -39,7 +39,7 @@ class Session:
 
     The experiment is online if Comet finds an API key and the server answers, otherwise offline. Opening it may take
     30 s. First, the constructor packs what killed attempts left in `folder`. With `is_addition`, an offline session
-    becomes part of the archive that this process closed, because it logs results of the same attempt.
+    becomes part of the newest archive, unless that is old: it logs what belongs to the same attempt.
     """
 
     def __init__(self, folder: Path, options: CometOptions, *, is_addition: bool = False) -> None:

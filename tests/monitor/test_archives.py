@@ -3,12 +3,13 @@
 import fcntl
 import io
 import json
+import os
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from pipeline.monitor.archives import Attempt, archives, recover, upload_command
+from pipeline.monitor.archives import ADDED_WITHIN_S, Attempt, archives, recover, upload_command
 from tests.writes import writes
 
 KEY = "c0ffee" * 6
@@ -128,13 +129,15 @@ def test_an_addition_becomes_part_of_the_newest_archive(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["try-1"]
 
 
-def test_results_are_not_added_to_the_archive_of_an_earlier_attempt(tmp_path: Path):
+def test_nothing_is_added_to_an_archive_that_a_person_may_have_uploaded(tmp_path: Path):
     killed(tmp_path)
     [earlier] = recover(tmp_path)
     before = earlier.read_bytes()
-    results = Attempt(tmp_path, KEY, "project", None)
-    left_by_comet(results, 2, "b.jpg")
-    assert results.close(extends=True) == tmp_path / "try-2" / f"{KEY}.zip"
+    old = earlier.stat().st_mtime - 2 * ADDED_WITHIN_S
+    os.utime(earlier, (old, old))
+    decision = Attempt(tmp_path, KEY, "project", None)
+    left_by_comet(decision, 2, "b.jpg")
+    assert decision.close(extends=True) == tmp_path / "try-2" / f"{KEY}.zip"
     assert earlier.read_bytes() == before
 
 

@@ -52,8 +52,7 @@ def log_promotion(place: Place) -> None:
 
 
 def _log_decision(run: Run, decision: Decision) -> None:
-    # In an archive of its own: a person may have uploaded the others already, and would upload their values again.
-    session = Session(run.folder / "comet", comet_options(run))
+    session = Session(run.folder / "comet", comet_options(run), is_addition=True)
     session.experiment.log_other("promotion", decision.badge)
     session.experiment.log_other("promotion_reason", decision.reason)
     session.end()

@@ -237,9 +237,9 @@ def test_the_decision_on_a_promotion_is_added_to_the_experiment(run: Run, gcs: F
     assert "WARNING" not in done.stderr
     content = read_json(place / COMET_LOGGED)
     assert (content["comet"], content["promotion"]) == (str(archives(run.folder / "comet")[0]), "not promoted: worse")
-    [path] = archives(place / "comet")[1:] if isinstance(place, Path) else fetched(place, run.folder)
+    [path] = archives(place / "comet") if isinstance(place, Path) else fetched(place, run.folder)
     assert {"promotion": "Champion kept", "promotion_reason": "worse"}.items() <= Archive(path).others().items()
-    assert results.read_bytes() == before  # A person may have uploaded it.
+    assert kept_in == "disk" or results.read_bytes() == before
 
 
 def fetched(place: BucketPath, folder: Path) -> list[Path]:
