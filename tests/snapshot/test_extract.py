@@ -3,6 +3,7 @@
 import os
 import time
 from pathlib import Path
+from threading import Event, get_ident
 
 import numpy as np
 import pytest
@@ -58,6 +59,26 @@ def test_a_first_extract_reads_each_file_once(settings: Settings, read: list[str
     rows = rows_of(snapshot_of(settings))
     assert sorted(read) == [row.key for row in rows]
     assert len(read) == 24
+
+
+@pytest.mark.parametrize("waits", [0, 2])
+def test_threads_read_the_files_of_a_slow_file_system(settings: Settings, waits: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(checksums, "CHUNK", 4)
+    monkeypatch.setattr(checksums, "MANY_WAITS", 8)
+    real, readers, never = checksums.read_raw, [], Event()
+
+    def read(root: str, key: str, size: int) -> bytes:
+        readers.append(get_ident())
+        for _ in range(waits):
+            never.wait(0.001)  # As for a file of a network file system.
+        return real(root, key, size)
+
+    monkeypatch.setattr(checksums, "read_raw", read)
+    rows = rows_of(snapshot_of(settings))
+    assert [row.key for row in rows] == sorted(row.key for row in rows)
+    assert len(rows) == len(readers) == 24
+    by_this_thread = readers.count(get_ident())
+    assert by_this_thread == (4 if waits else 24)
 
 
 def test_an_unchanged_file_is_not_read_again(at_rest: Settings, read: list[str]):
