@@ -6,7 +6,9 @@ Files are listed in the order of the bytes of their keys, as in a bucket, with o
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
+from itertools import groupby
+from operator import methodcaller
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +35,7 @@ _SYSTEM_FILES = frozenset(
 
 Some hold thumbnails or deleted files, which are images. Every ext4 disk has lost+found, which only root may read.
 """
+_IMAGE_SUFFIXES = frozenset({"", *READ_SUFFIXES, *OTHER_SUFFIXES})
 _MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\0", b"MM\0*")
 """First bytes of images, to detect files without suffix. WebP, AVIF and HEIC have such bytes after their length."""
 IMAGE_MAGIC_BYTES = 12
@@ -83,8 +86,8 @@ def boundaries_below(place: Place, prefixes: Sequence[str], most: int, min_image
     for prefix in prefixes:
         if not may_read(place / prefix):
             continue
-        for key in _keys_below(place / prefix, prefix, frozenset()):
-            sample.add(key)
+        for keys in _keys_below(place / prefix, prefix, frozenset()):
+            sample.add(keys)
     return sample.boundaries(most, min_images)
 
 
@@ -129,10 +132,15 @@ def why_no_image(key: str) -> str:
 
     A file without a suffix counts as an image, because `walk` has checked its first bytes.
     """
-    if "/." in f"/{key}" or not _SYSTEM_FILES.isdisjoint(key.lower().split("/")):
+    folder, _, name = key.rpartition("/")
+    if name.startswith(".") or name.lower() in _SYSTEM_FILES or _is_hidden(folder):
         return HIDDEN
-    suffix = suffix_of(key)
-    return "" if not suffix or suffix in READ_SUFFIXES or suffix in OTHER_SUFFIXES else NOT_BY_NAME
+    return "" if suffix_of(name) in _IMAGE_SUFFIXES else NOT_BY_NAME
+
+
+@lru_cache  # Many files are in one folder.
+def _is_hidden(folder: str) -> bool:
+    return "/." in f"/{folder}" or not _SYSTEM_FILES.isdisjoint(folder.lower().split("/"))
 
 
 class Named(NamedTuple):
@@ -145,20 +153,26 @@ class Named(NamedTuple):
 def classify(image: Listed, has_splits: bool) -> Listed | Skipped:
     """Return an image with the label and the split that the folders of its key name."""
     named = named_by_folders(image.key, has_splits)
-    return named if isinstance(named, Skipped) else image._replace(labels=(named.label,), split=named.split)
+    # `_replace` would take three times as long.
+    return named if isinstance(named, Skipped) else Listed(image.key, (named.label,), named.split, *image[3:])
 
 
 def named_by_folders(key: str, has_splits: bool) -> Named | Skipped:
     """Return the label and the split that the folders of a key name."""
-    if reason := why_no_image(key):
-        return Skipped(key, reason)
-    parts = key.split("/")
-    split = split_of_word(parts.pop(0)) if has_splits else ""
+    named = _named_by_folder(key.rpartition("/")[0], has_splits)
+    reason = why_no_image(key) or named
+    return Skipped(key, reason) if isinstance(reason, str) else reason
+
+
+@lru_cache  # Many files are in one folder.
+def _named_by_folder(folder: str, has_splits: bool) -> Named | str:
+    """Return the label and the split that a folder names, or why its files are skipped."""
+    first, *rest = folder.split("/")
+    split = split_of_word(first) if has_splits else ""
     if split is None:
-        return Skipped(key, "outside train/, validation/ and test/")
-    if len(parts) < 2:
-        return Skipped(key, "not in a class folder")
-    return Named(parts[0], split)
+        return "outside train/, validation/ and test/"
+    label = "".join(rest[:1]) if has_splits else first
+    return Named(label, split) if label else "not in a class folder"
 
 
 def _has_splits(root: Place) -> bool:
@@ -217,18 +231,20 @@ def _walk(folder: Path, prefix: str, above: frozenset[tuple[int, int]], keys: Ke
         if keys.contains(""):
             yield Skipped(prefix.rstrip("/"), "link to a folder above it")
         return
+    inside = above | {identity}
     for entry in entries:
-        yield from _visit(entry, prefix, above | {identity}, keys)
+        key = prefix + entry.name
+        item = _visit(entry, key, keys)
+        if isinstance(item, KeyRange):
+            yield from _walk(Path(entry.path), key + "/", inside, item)
+        elif item:
+            yield item
 
 
-def _visit(
-    entry: os.DirEntry[str], prefix: str, above: frozenset[tuple[int, int]], keys: KeyRange
-) -> Iterator[Listed | Skipped]:
-    key = prefix + entry.name
+def _visit(entry: os.DirEntry[str], key: str, keys: KeyRange) -> Listed | Skipped | KeyRange | None:
+    """Return a file with its key, or the range of a folder. None if the entry is outside of the range `keys`."""
     if entry.is_symlink() and not may_read(Path(entry.path)):  # Never follow a link that is not allowed.
-        if keys.contains(_position(entry)):
-            yield Skipped(key, LEADS_OUTSIDE)
-        return
+        return Skipped(key, LEADS_OUTSIDE) if keys.contains(_position(entry)) else None
     try:
         status = retried(entry.stat, entry.path)
         is_regular = stat.S_ISREG(status.st_mode)
@@ -238,18 +254,15 @@ def _visit(
         reason = "dangling link" if entry.is_symlink() else why_no_image(key)
         if cause_of(error) != "absent" or not reason:
             raise _unlisted(error, entry.path) from error
-        yield Skipped(key, reason)
-        return
+        return Skipped(key, reason)
     if stat.S_ISDIR(status.st_mode):
-        if below := keys.below(entry.name + "/"):
-            yield from _walk(Path(entry.path), key + "/", above, below)
-    elif not is_regular:  # Opening a FIFO would wait forever for a writer.
-        yield Skipped(key, "not a regular file")
-    elif may_be_image:
+        return keys.below(entry.name + "/")
+    if not is_regular:  # Opening a FIFO would wait forever for a writer.
+        return Skipped(key, "not a regular file")
+    if may_be_image:
         # The time of modification would not do: a copy that preserves it would hide that the content changed.
-        yield Listed(key, (), "", status.st_size, status.st_ctime_ns)
-    else:
-        yield Skipped(key, NOT_BY_NAME)
+        return Listed(key, (), "", status.st_size, status.st_ctime_ns)
+    return Skipped(key, NOT_BY_NAME)
 
 
 def _entries(folder: Path, keys: KeyRange) -> list[os.DirEntry[str]]:
@@ -276,7 +289,7 @@ def _may_be_inside(keys: KeyRange, entry: os.DirEntry[str]) -> bool:
     return as_folder if _is_folder(entry) else as_file
 
 
-def _keys_below(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[str]:
+def _keys_below(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[list[str]]:
     """Yield the keys below a folder in their order, without reading a file. Errors are ignored: `walk` reports them."""
     try:
         status = folder.stat()
@@ -287,11 +300,12 @@ def _keys_below(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) ->
     identity = (status.st_dev, status.st_ino)
     if identity in above:
         return
-    for name in names:
-        if name.endswith("/"):
+    for is_folder, some in groupby(names, methodcaller("endswith", "/")):
+        if not is_folder:
+            yield [prefix + name for name in some]
+            continue
+        for name in some:
             yield from _keys_below(folder / name, prefix + name, above | {identity})
-        else:
-            yield prefix + name
 
 
 def _position_to_count(entry: os.DirEntry[str]) -> str:
@@ -328,6 +342,8 @@ def _position(entry: os.DirEntry[str]) -> str:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
+    if entry.is_file(follow_symlinks=False):  # This is known without a request for nearly all entries.
+        return False
     try:
         return retried(entry.is_dir, entry.path)
     except OSError:  # `_visit` raises it.

@@ -58,14 +58,13 @@ class OrderedSample:
         self._keys: list[str] = []
         self.count = 0
 
-    def add(self, key: str) -> None:
-        """Add the next key."""
-        if self.count % self._step == 0:
-            self._keys.append(key)
-            if len(self._keys) > self._max_keys:
-                self._keys = self._keys[::2]
-                self._step *= 2
-        self.count += 1
+    def add(self, keys: Sequence[str]) -> None:
+        """Add the next keys."""
+        self._keys += keys[-self.count % self._step :: self._step]
+        self.count += len(keys)
+        while len(self._keys) > self._max_keys:
+            self._keys = self._keys[::2]
+            self._step *= 2
 
     def boundaries(self, most: int, min_images: int) -> list[str]:
         """Return the keys that divide all keys into at most `most` ranges of about equal size."""
