@@ -188,13 +188,15 @@ Fail = Callable[[str], int]
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Fail], None]:
+def failing(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[[Fail], None]:
     """Makes calls on some paths fail. No local file system has stale handles or denies access to root."""
+    source = Path(settings.source_uri)
 
     def install(number_of: Fail) -> None:
         def wrapped(call: Callable[..., Any]) -> Callable[..., Any]:
             def failing_call(path: Any, *arguments: Any, **named: Any) -> Any:
-                if number := number_of(os.fspath(path) if not isinstance(path, int) else ""):
+                # The path of an image may be relative to the source.
+                if number := number_of(str(source / path) if not isinstance(path, int) else ""):
                     raise OSError(number, os.strerror(number), str(path))
                 return call(path, *arguments, **named)
 

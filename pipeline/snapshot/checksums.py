@@ -16,7 +16,7 @@ from pipeline.images.rejection import why_unread
 from pipeline.snapshot.listing import Listing, divisions_of, parts_listed_in
 from pipeline.snapshot.options import ExtractOptions
 from pipeline.snapshot.part import Part, rows_of
-from pipeline.snapshot.raw_example import Origin, RawExample, read_raw
+from pipeline.snapshot.raw_example import LocalImages, Origin, RawExample
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.sources import MISSING, Listed
 from pipeline.sources.key_range import KeyRange, bytes_of
@@ -45,8 +45,9 @@ def rows_with_checksums(
     """
     images = _look_up(images, known, listing)
     chunks = iter(lambda: list(islice(images, CHUNK)), [])
+    files = LocalImages(origin.root)
     return map_in_threads_if_slow(
-        lambda chunk: [_row(origin, image) for image in chunk], chunks, READERS, MANY_WAITS, size_of=_largest
+        lambda chunk: [_row(image, origin, files) for image in chunk], chunks, READERS, MANY_WAITS, size_of=_largest
     )
 
 
@@ -55,12 +56,12 @@ def _largest(chunk: Sequence[Listed]) -> int:
     return max([0, *(image.size for image in chunk if image.crc32c is None)])
 
 
-def _row(origin: Origin, image: Listed) -> RawExample:
+def _row(image: Listed, origin: Origin, files: LocalImages) -> RawExample:
     key, labels, split, size, generation, crc32c, md5, group, boxes, extent = image
     if why_unread(size, origin.max_file_bytes):
         crc32c = None
     elif crc32c is None:
-        encoded = read_raw(origin.root, key, size)
+        encoded = files.read(key, size)
         # The size is part of the fingerprint. With the checksum of other bytes, the row would describe no file.
         if len(encoded) != size:
             path = Path(origin.root) / key

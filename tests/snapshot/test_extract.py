@@ -13,7 +13,7 @@ from pipeline.errors import SettingsError, SourceError
 from pipeline.snapshot import checksums
 from pipeline.snapshot.extract import sweep
 from pipeline.snapshot.options import extract_options
-from pipeline.snapshot.raw_example import from_lines
+from pipeline.snapshot.raw_example import LocalImages, from_lines
 from pipeline.snapshot.raw_reader import unfinished_copies
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot
 from tests.conftest import MakeImages, jpeg
@@ -50,8 +50,8 @@ def at_rest(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The keys that are read. A patch records them, because a read leaves no other trace."""
     keys: list[str] = []
-    real = checksums.read_raw
-    monkeypatch.setattr(checksums, "read_raw", lambda root, key, size: keys.append(key) or real(root, key, size))
+    real = LocalImages.read
+    monkeypatch.setattr(LocalImages, "read", lambda files, key, size: keys.append(key) or real(files, key, size))
     return keys
 
 
@@ -65,15 +65,15 @@ def test_a_first_extract_reads_each_file_once(settings: Settings, read: list[str
 def test_threads_read_the_files_of_a_slow_file_system(settings: Settings, waits: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(checksums, "CHUNK", 4)
     monkeypatch.setattr(checksums, "MANY_WAITS", 8)
-    real, readers, never = checksums.read_raw, [], Event()
+    real, readers, never = LocalImages.read, [], Event()
 
-    def read(root: str, key: str, size: int) -> bytes:
+    def read(files: LocalImages, key: str, size: int) -> bytes:
         readers.append(get_ident())
         for _ in range(waits):
             never.wait(0.001)  # As for a file of a network file system.
-        return real(root, key, size)
+        return real(files, key, size)
 
-    monkeypatch.setattr(checksums, "read_raw", read)
+    monkeypatch.setattr(LocalImages, "read", read)
     rows = rows_of(snapshot_of(settings))
     assert [row.key for row in rows] == sorted(row.key for row in rows)
     assert len(rows) == len(readers) == 24
@@ -190,8 +190,8 @@ def test_equal_files_share_a_group(make_images: MakeImages, settings: Settings):
 
 def test_a_file_that_grows_while_it_is_listed_stops_the_snapshot(settings: Settings, monkeypatch: pytest.MonkeyPatch):
     """The growth is simulated, because a real writer cannot be timed between listing and reading."""
-    real = checksums.read_raw
-    monkeypatch.setattr(checksums, "read_raw", lambda root, key, size: real(root, key, size) + b"more")
+    real = LocalImages.read
+    monkeypatch.setattr(LocalImages, "read", lambda files, key, size: real(files, key, size) + b"more")
     with pytest.raises(SourceError, match="changed while it was being listed"):
         take_snapshot(settings)
     assert not list(Path(settings.workspace).rglob("*.jsonl"))
