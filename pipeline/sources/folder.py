@@ -7,8 +7,6 @@ import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
-from itertools import groupby
-from operator import methodcaller
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +14,7 @@ from pipeline import storage
 from pipeline.config.allowed import SOURCES, may_read
 from pipeline.errors import FileSystemError, SourceError, TenfoldError
 from pipeline.sources import Found, Listed, Skipped, SourceOptions, measure_object
-from pipeline.sources.key_range import EVERYTHING, KeyRange, OrderedSample, bytes_of
+from pipeline.sources.key_range import EVERYTHING, KeyRange, OrderedSample, bytes_of, in_order
 from pipeline.sources.split_names import split_of_word
 from pipeline.sources.suffixes import OTHER_SUFFIXES, READ_SUFFIXES, suffix_of
 from pipeline.storage import ObjectStat, Place
@@ -272,8 +270,9 @@ def _entries(folder: Path, keys: KeyRange) -> list[os.DirEntry[str]]:
         if keys != EVERYTHING:
             near = filter(partial(_is_near, bytes_of(keys.first), bytes_of(keys.end)), entries)
             found = filter(partial(_may_be_inside, keys), near)
-        # The order in which a bucket lists them.
-        return sorted(found, key=lambda entry: bytes_of(_position(entry)))
+        by_position = {_position(entry): entry for entry in found}
+    # The order in which a bucket lists them.
+    return [by_position[position] for position in in_order(by_position)]
 
 
 def _is_near(first: bytes, end: bytes, entry: os.DirEntry[str]) -> bool:
@@ -294,25 +293,27 @@ def _keys_below(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) ->
     try:
         status = folder.stat()
         with os.scandir(folder) as entries:
-            names = sorted(map(_position_to_count, entries), key=bytes_of)
+            names = in_order(list(map(_position_to_count, entries)))
     except OSError:
         return
     identity = (status.st_dev, status.st_ino)
     if identity in above:
         return
-    for is_folder, some in groupby(names, methodcaller("endswith", "/")):
-        if not is_folder:
-            yield [prefix + name for name in some]
-            continue
-        for name in some:
+    files: list[str] = []
+    for name in names:
+        if name.endswith("/"):
+            yield files
+            files = []
             yield from _keys_below(folder / name, prefix + name, above | {identity})
+        else:
+            files.append(prefix + name)
+    yield files
 
 
 def _position_to_count(entry: os.DirEntry[str]) -> str:
     """Return the position of an entry. A link to a folder that is not allowed counts as a file, as in `walk`."""
-    position = _position(entry)
-    is_followed = not position.endswith("/") or not entry.is_symlink() or may_read(Path(entry.path))
-    return position if is_followed else entry.name
+    is_followed = not entry.is_symlink() or may_read(Path(entry.path))
+    return _position(entry) if is_followed else entry.name
 
 
 def _unlisted(error: OSError, place: object) -> TenfoldError:
@@ -338,12 +339,12 @@ def begins_as_image(content: bytes) -> bool:
 
 def _position(entry: os.DirEntry[str]) -> str:
     """Return the name of an entry. A folder has a slash at its end, because all keys below it have one there."""
+    if entry.is_file(follow_symlinks=False):  # This is known without a request for nearly all entries.
+        return entry.name
     return entry.name + "/" if _is_folder(entry) else entry.name
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    if entry.is_file(follow_symlinks=False):  # This is known without a request for nearly all entries.
-        return False
     try:
         return retried(entry.is_dir, entry.path)
     except OSError:  # `_visit` raises it.

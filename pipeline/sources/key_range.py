@@ -4,7 +4,7 @@ Keys are ordered by their bytes, as in every list of images. The ranges of a sou
 that each file belongs to one of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -79,6 +79,12 @@ def ranges_between(boundaries: Sequence[str]) -> list[KeyRange]:
 def bytes_of(key: str) -> bytes:
     """Return the bytes of a key, which decide its position: those of the file system or bucket, maybe no UTF-8."""
     return key.encode("utf-8", "surrogateescape")
+
+
+def in_order(keys: Collection[str]) -> list[str]:
+    """Return keys in the order of their bytes."""
+    # For ASCII texts, this is their own order, which takes a third of the time.
+    return sorted(keys, key=None if "".join(keys).isascii() else bytes_of)
 
 
 def _quantiles(keys: Sequence[str], parts: int) -> list[str]:

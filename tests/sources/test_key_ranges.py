@@ -20,6 +20,7 @@ from pipeline.sources.key_range import (
     KeyRange,
     OrderedSample,
     bytes_of,
+    in_order,
     ranges_between,
 )
 from pipeline.storage import Place, place_of
@@ -380,6 +381,11 @@ def test_what_a_range_contains(keys: KeyRange, inside: list[str], outside: list[
 def test_the_range_below_a_folder(keys: KeyRange, prefix: str, below: KeyRange | None):
     assert keys.below(prefix) == below
     assert keys.intersects(prefix) == (below is not None)
+
+
+@pytest.mark.parametrize("keys", [[], ["b", "B/", "a"], ["é", "z", "\U0001f300", "\uffff", "\udcff", "\udc80a"]])
+def test_keys_are_in_the_order_of_their_bytes(keys: list[str]):
+    assert in_order(keys) == sorted(keys, key=os.fsencode)
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 20_000])
