@@ -244,7 +244,7 @@ def _visit(entry: os.DirEntry[str], key: str, keys: KeyRange) -> Listed | Skippe
     if entry.is_symlink() and not may_read(Path(entry.path)):  # Never follow a link that is not allowed.
         return Skipped(key, LEADS_OUTSIDE) if keys.contains(_position(entry)) else None
     try:
-        status = retried(entry.stat, entry.path)
+        status = _status(entry)
         is_regular = stat.S_ISREG(status.st_mode)
         may_be_image = is_regular and (suffix_of(key) or why_no_image(key) or _is_image_file(entry.path))
     except OSError as error:
@@ -261,6 +261,13 @@ def _visit(entry: os.DirEntry[str], key: str, keys: KeyRange) -> Listed | Skippe
         # The time of modification would not do: a copy that preserves it would hide that the content changed.
         return Listed(key, (), "", status.st_size, status.st_ctime_ns)
     return Skipped(key, NOT_BY_NAME)
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result:
+    try:
+        return entry.stat()
+    except OSError:  # Only then is a retry prepared, because this runs for every image.
+        return retried(entry.stat, entry.path)
 
 
 def _entries(folder: Path, keys: KeyRange) -> list[os.DirEntry[str]]:
