@@ -2,12 +2,10 @@
 
 import heapq
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-
-import google_crc32c
 
 from pipeline import storage
 from pipeline.config.workspace import RANGES, place_hash
@@ -16,9 +14,9 @@ from pipeline.images.rejection import why_unread
 from pipeline.snapshot.listing import Listing, divisions_of, parts_listed_in
 from pipeline.snapshot.options import ExtractOptions
 from pipeline.snapshot.part import Part, rows_of
-from pipeline.snapshot.raw_example import LocalImages, Origin, RawExample
+from pipeline.snapshot.raw_example import LocalImages, Origin, RawExample, local_path
 from pipeline.snapshot.snapshot import load_snapshot
-from pipeline.sources import MISSING, Listed
+from pipeline.sources import MISSING, UNMEASURED, Listed, measure
 from pipeline.sources.key_range import KeyRange, bytes_of
 from pipeline.storage import Place
 from pipeline.system.parallel import map_in_threads_if_slow
@@ -43,46 +41,45 @@ def rows_with_checksums(
 
     Raises SourceError if an image cannot be read, or changes meanwhile.
     """
-    images = _look_up(images, known, listing)
-    chunks = iter(lambda: list(islice(images, CHUNK)), [])
     files = LocalImages(origin.root)
+    images = _look_up(images, known, listing, origin.root)
+    chunks = iter(lambda: list(islice(images, CHUNK)), [])
     return map_in_threads_if_slow(
-        lambda chunk: [_row(image, origin, files) for image in chunk], chunks, READERS, MANY_WAITS, size_of=_largest
+        lambda chunk: [_row(image, origin, files) for image in chunk], chunks, READERS, MANY_WAITS
     )
-
-
-def _largest(chunk: Sequence[Listed]) -> int:
-    """Return the bytes of memory that reading a chunk takes: those of its largest image that is read."""
-    return max([0, *(image.size for image in chunk if image.crc32c is None)])
 
 
 def _row(image: Listed, origin: Origin, files: LocalImages) -> RawExample:
     key, labels, split, size, generation, crc32c, md5, group, boxes, extent = image
-    if why_unread(size, origin.max_file_bytes):
-        crc32c = None
-    elif crc32c is None:
-        encoded = files.read(key, size)
+    if crc32c is None and not why_unread(size, origin.max_file_bytes):
+        found = files.check(key, origin.max_file_bytes)
+        if size == UNMEASURED:
+            size, generation = found.size, found.generation
         # The size is part of the fingerprint. With the checksum of other bytes, the row would describe no file.
-        if len(encoded) != size:
+        if not (found.size == found.read == size or why_unread(size, origin.max_file_bytes)):
             path = Path(origin.root) / key
             raise SourceError(f"{path} changed while it was being listed: run again when nothing changes the source")
-        crc32c = google_crc32c.value(encoded)
+        crc32c = found.crc32c
+    if why_unread(size, origin.max_file_bytes):
+        crc32c = None
     # Without names, because a call with twelve of them takes half as long as reading a small image.
     return RawExample(key, labels, split, size, crc32c, group, boxes, generation, md5, (), extent or ())
 
 
-def _look_up(images: Iterable[Listed], known: Iterator[RawExample], listing: Listing) -> Iterator[Listed]:
+def _look_up(images: Iterable[Listed], known: Iterator[RawExample], listing: Listing, root: str) -> Iterator[Listed]:
     """Yield each image with its known checksum. Both are ordered by key, so no row stays in memory."""
     rest = iter(images)
     last = next(known, None)
     while last and (image := next(rest, None)):
         key = bytes_of(image.key)
-        # The generation of a file is the time of its last change, which a program cannot set.
-        wanted = (image.key, image.size, image.generation)
-        # Skip the images that have disappeared since the last snapshot, and other versions of this image.
-        while last and (
-            bytes_of(last.key) < key or (last.key == image.key and (last.key, last.size, last.generation) != wanted)
-        ):
+        # Skip the images that have disappeared since the last snapshot.
+        while last and bytes_of(last.key) < key:
+            last = next(known, None)
+        if last and last.key == image.key:
+            image = _measured(image, root)
+        # Skip other versions of this image. The generation of a file is the time of its last change, which a program
+        # cannot set.
+        while last and last.key == image.key and (last.size, last.generation) != (image.size, image.generation):
             last = next(known, None)
         if last and last.key == image.key:
             listing.known += 1
@@ -90,6 +87,14 @@ def _look_up(images: Iterable[Listed], known: Iterator[RawExample], listing: Lis
                 image = image._replace(crc32c=last.crc32c)
         yield image
     yield from rest
+
+
+def _measured(image: Listed, root: str) -> Listed:
+    if image.size != UNMEASURED:
+        return image
+    found = measure(Path(local_path(root, image.key)))
+    # If the file is gone now, its reader reports it.
+    return image if found.size == MISSING else image._replace(size=found.size, generation=found.generation)
 
 
 def known_rows(options: ExtractOptions, keys: KeyRange, started_ns: int) -> Iterator[RawExample]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pipeline import storage
 from pipeline.config.allowed import SOURCES, may_read
 from pipeline.errors import FileSystemError, SourceError, TenfoldError
-from pipeline.sources import Found, Listed, Skipped, SourceOptions, measure_object
+from pipeline.sources import UNMEASURED, Found, Listed, Skipped, SourceOptions, measure_object
 from pipeline.sources.key_range import EVERYTHING, KeyRange, OrderedSample, bytes_of, in_order
 from pipeline.sources.split_names import split_of_word
 from pipeline.sources.suffixes import OTHER_SUFFIXES, READ_SUFFIXES, suffix_of
@@ -56,9 +56,9 @@ def list_images(place: Place, options: SourceOptions) -> Iterator[Found]:
 
 
 def list_range(place: Place, options: SourceOptions, keys: KeyRange) -> Iterator[Found]:
-    """Yield the files whose keys are in a range. Folders outside of the range are not read."""
+    """Yield the files whose keys are in a range, unmeasured on a disk. Folders outside of the range are not read."""
     has_splits = _read_layout(place)
-    for item in walk(place, keys=keys):
+    for item in walk(place, keys=keys, measures=False):
         yield classify(item, has_splits) if isinstance(item, Listed) else item
 
 
@@ -89,10 +89,13 @@ def boundaries_below(place: Place, prefixes: Sequence[str], most: int, min_image
     return sample.boundaries(most, min_images)
 
 
-def walk(folder: Place, prefix: str = "", keys: KeyRange = EVERYTHING) -> Iterator[Listed | Skipped]:
+def walk(
+    folder: Place, prefix: str = "", keys: KeyRange = EVERYTHING, measures: bool = True
+) -> Iterator[Listed | Skipped]:
     """Yield every file below `folder` without labels, ordered by the bytes of its key: `prefix` and its path.
 
     Only keys in the range are yielded. A folder that is skipped as a whole has the position of its name with a slash.
+    If not `measures`, most local files are UNMEASURED: to measure a small file takes half as long as to read it.
     """
     below = keys.below(prefix)
     if below is None:
@@ -101,7 +104,7 @@ def walk(folder: Place, prefix: str = "", keys: KeyRange = EVERYTHING) -> Iterat
         objects = storage.objects(folder, below.first, below.end)
         return (_object(prefix + key, status) for key, status in objects)
     if may_read(folder):
-        return _walk(folder, prefix, frozenset(), below)
+        return _walk(folder, prefix, frozenset(), below, measures)
     return iter([Skipped(prefix.rstrip("/"), LEADS_OUTSIDE)] if below.contains("") else ())
 
 
@@ -112,7 +115,7 @@ def _read_layout(place: Place) -> bool:
     except OSError as error:
         if cause_of(error) == "absent":
             raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
-        raise _unlisted(error, error.filename or place) from error
+        raise unlisted(error, error.filename or place) from error
 
 
 def _object(key: str, status: ObjectStat) -> Listed | Skipped:
@@ -208,7 +211,9 @@ def _has_folders(folder: Place) -> bool:
     return any(True for _ in storage.folders(folder))
 
 
-def _walk(folder: Path, prefix: str, above: frozenset[tuple[int, int]], keys: KeyRange) -> Iterator[Listed | Skipped]:
+def _walk(
+    folder: Path, prefix: str, above: frozenset[tuple[int, int]], keys: KeyRange, measures: bool
+) -> Iterator[Listed | Skipped]:
     """Yield the files below `folder` whose paths, relative to it, are in a range.
 
     `above` has the identities of its parent folders, to end a loop of links.
@@ -220,7 +225,7 @@ def _walk(folder: Path, prefix: str, above: frozenset[tuple[int, int]], keys: Ke
         key = prefix.rstrip("/")
         # A hidden folder is skipped anyway, and may be unreadable by design, such as lost+found.
         if why_no_image(key) != HIDDEN:
-            raise _unlisted(error, folder) from error
+            raise unlisted(error, folder) from error
         if keys.contains(""):
             yield Skipped(key, HIDDEN)
         return
@@ -232,9 +237,12 @@ def _walk(folder: Path, prefix: str, above: frozenset[tuple[int, int]], keys: Ke
     inside = above | {identity}
     for entry in entries:
         key = prefix + entry.name
+        if not measures and entry.is_file(follow_symlinks=False) and suffix_of(key):
+            yield Listed(key, (), "", UNMEASURED, 0)
+            continue
         item = _visit(entry, key, keys)
         if isinstance(item, KeyRange):
-            yield from _walk(Path(entry.path), key + "/", inside, item)
+            yield from _walk(Path(entry.path), key + "/", inside, item, measures)
         elif item:
             yield item
 
@@ -244,14 +252,14 @@ def _visit(entry: os.DirEntry[str], key: str, keys: KeyRange) -> Listed | Skippe
     if entry.is_symlink() and not may_read(Path(entry.path)):  # Never follow a link that is not allowed.
         return Skipped(key, LEADS_OUTSIDE) if keys.contains(_position(entry)) else None
     try:
-        status = _status(entry)
+        status = retried(entry.stat, entry.path)
         is_regular = stat.S_ISREG(status.st_mode)
         may_be_image = is_regular and (suffix_of(key) or why_no_image(key) or _is_image_file(entry.path))
     except OSError as error:
         # Only a file that is proven absent is skipped. Any other error could hide an image of the dataset.
         reason = "dangling link" if entry.is_symlink() else why_no_image(key)
         if cause_of(error) != "absent" or not reason:
-            raise _unlisted(error, entry.path) from error
+            raise unlisted(error, entry.path) from error
         return Skipped(key, reason)
     if stat.S_ISDIR(status.st_mode):
         return keys.below(entry.name + "/")
@@ -261,13 +269,6 @@ def _visit(entry: os.DirEntry[str], key: str, keys: KeyRange) -> Listed | Skippe
         # The time of modification would not do: a copy that preserves it would hide that the content changed.
         return Listed(key, (), "", status.st_size, status.st_ctime_ns)
     return Skipped(key, NOT_BY_NAME)
-
-
-def _status(entry: os.DirEntry[str]) -> os.stat_result:
-    try:
-        return entry.stat()
-    except OSError:  # Only then is a retry prepared, because this runs for every image.
-        return retried(entry.stat, entry.path)
 
 
 def _entries(folder: Path, keys: KeyRange) -> list[os.DirEntry[str]]:
@@ -323,7 +324,7 @@ def _position_to_count(entry: os.DirEntry[str]) -> str:
     return _position(entry) if is_followed else entry.name
 
 
-def _unlisted(error: OSError, place: object) -> TenfoldError:
+def unlisted(error: OSError, place: object) -> TenfoldError:
     """Return the error for a folder or an image that cannot be listed. It must not be left out silently."""
     if cause_of(error) == "absent":
         return FileSystemError(
