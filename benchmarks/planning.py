@@ -145,7 +145,7 @@ def simulated(listing: Listing, numbers: range, count: int) -> Iterator[RawExamp
         label = f"c{number * CLASSES // count:03d}"
         key, crc32c = f"{label}/{number:010d}.jpg", (number * 2_654_435_761 & 0xFFFFFFFF) or 1
         row_ = RawExample(key, [label], "", 110_000, crc32c, "", [], 1_700_000_000_000_000_000)
-        listing.add(row_)
+        listing.add([row_])
         yield row_
 
 

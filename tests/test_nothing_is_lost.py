@@ -188,13 +188,15 @@ Fail = Callable[[str], int]
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Fail], None]:
+def failing(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[[Fail], None]:
     """Makes calls on some paths fail. No local file system has stale handles or denies access to root."""
+    source = Path(settings.source_uri)
 
     def install(number_of: Fail) -> None:
         def wrapped(call: Callable[..., Any]) -> Callable[..., Any]:
             def failing_call(path: Any, *arguments: Any, **named: Any) -> Any:
-                if number := number_of(os.fspath(path) if not isinstance(path, int) else ""):
+                # The path of an image may be relative to the source.
+                if number := number_of(str(source / path) if not isinstance(path, int) else ""):
                     raise OSError(number, os.strerror(number), str(path))
                 return call(path, *arguments, **named)
 
@@ -316,14 +318,31 @@ def list_while(source: Path, key: str, change: Callable[[], object]) -> list[Fou
     return found
 
 
-@pytest.mark.parametrize(("key", "name"), [("cats/000.jpg", "dogs"), ("dogs/000.jpg", "dogs/003.jpg")])
+@pytest.mark.parametrize(("key", "name"), [("cats/000.jpg", "dogs"), ("dogs/000", "dogs/003")])
 def test_a_file_or_folder_removed_during_listing_is_an_error_that_airflow_retries(
     settings: Settings, key: str, name: str
 ):
     source = Path(settings.source_uri)
+    for path in (source / "dogs").iterdir():
+        path.rename(path.with_suffix(""))
     with pytest.raises(FileSystemError, match=rf"/{name} vanished while it was being listed .*: run again") as caught:
         list_while(source, key, lambda: (source / name).rename(source.parent / "elsewhere"))
     assert not isinstance(caught.value, BadInput)
+
+
+def test_an_image_removed_before_it_is_read_is_an_error_that_airflow_retries(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+):
+    """The removal comes with the first read, because a real one cannot be timed between listing and reading."""
+    real, removed = raw.LocalImages.check, Path(settings.source_uri) / "dogs" / "003.jpg"
+
+    def check(files: raw.LocalImages, key: str, max_bytes: int) -> raw.CheckedFile:
+        removed.unlink(missing_ok=True)
+        return real(files, key, max_bytes)
+
+    monkeypatch.setattr(raw.LocalImages, "check", check)
+    with pytest.raises(FileSystemError, match=r"/dogs/003\.jpg vanished while it was being listed .*: run again"):
+        take_snapshot(settings)
 
 
 def test_a_temporary_file_removed_during_listing_is_skipped(settings: Settings):

@@ -59,7 +59,18 @@ static int fails_fd(const char *call, int fd) {
   return fails(call, path);
 }
 
-#define OPEN(name, ...)                                   \
+/* As `fails`, for a path that may be relative to an open folder. */
+static int fails_at(const char *call, int fd, const char *path) {
+  char link[64], whole[8192];
+  if (*path == '/' || fd < 0) return fails(call, path);
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  ssize_t length = readlink(link, whole, 4096);
+  if (length < 0) return 0;
+  snprintf(whole + length, sizeof whole - (size_t)length, "/%s", path);
+  return fails(call, whole);
+}
+
+#define OPEN(name, failure, ...)                          \
   mode_t mode = 0;                                        \
   if (flags & (O_CREAT | O_TMPFILE)) {                    \
     va_list given;                                        \
@@ -67,13 +78,13 @@ static int fails_fd(const char *call, int fd) {
     mode = va_arg(given, mode_t);                         \
     va_end(given);                                        \
   }                                                       \
-  if (fails("open", path)) return -1;                     \
+  if (failure) return -1;                                 \
   return REAL(name)(__VA_ARGS__, flags, mode)
 
-int open(const char *path, int flags, ...) { OPEN(open, path); }
-int open64(const char *path, int flags, ...) { OPEN(open64, path); }
-int openat(int fd, const char *path, int flags, ...) { OPEN(openat, fd, path); }
-int openat64(int fd, const char *path, int flags, ...) { OPEN(openat64, fd, path); }
+int open(const char *path, int flags, ...) { OPEN(open, fails("open", path), path); }
+int open64(const char *path, int flags, ...) { OPEN(open64, fails("open", path), path); }
+int openat(int fd, const char *path, int flags, ...) { OPEN(openat, fails_at("open", fd, path), fd, path); }
+int openat64(int fd, const char *path, int flags, ...) { OPEN(openat64, fails_at("open", fd, path), fd, path); }
 
 ssize_t read(int fd, void *to, size_t size) { return fails_fd("read", fd) ? -1 : REAL(read)(fd, to, size); }
 ssize_t write(int fd, const void *from, size_t size) { return fails_fd("write", fd) ? -1 : REAL(write)(fd, from, size); }

@@ -7,6 +7,7 @@ hashes. `content_hashes.bin` of a version holds both for one example after anoth
 
 from collections.abc import Iterable
 from functools import lru_cache
+from operator import add
 
 from xxhash import xxh3_64_digest, xxh3_128_digest
 
@@ -17,15 +18,12 @@ CACHED_GROUPS = 1 << 14
 NO_GROUP = b'""'
 
 
-def hashes_without_groups(contents: Iterable[bytes]) -> bytes:
-    """Return the hashes of examples that have no group, by their stored bytes."""
-    no_group = _hash_of_group(NO_GROUP)
-    return no_group.join([*map(xxh3_128_digest, contents), b""])
-
-
-def example_hashes(content: bytes, group: bytes = NO_GROUP) -> bytes:
-    """Return the hashes of an example, by its stored bytes and its group as JSON."""
-    return xxh3_128_digest(content) + _hash_of_group(group)
+def hashes_of(contents: Iterable[bytes], groups: Iterable[bytes] | None = None) -> bytes:
+    """Return the hashes of examples, by their stored bytes and their groups as JSON. None if no example has a group."""
+    of_contents = map(xxh3_128_digest, contents)
+    if groups is None:
+        return _hash_of_group(NO_GROUP).join([*of_contents, b""])
+    return b"".join(map(add, of_contents, map(_hash_of_group, groups)))
 
 
 @lru_cache(CACHED_GROUPS)

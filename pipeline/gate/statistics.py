@@ -28,7 +28,7 @@ compared.
 SIGMAS = 3.0
 """A drift of up to this many standard deviations above its mean counts as chance."""
 CHUNK = 4096
-"""This many images are counted at once."""
+"""At least this many images are counted at once."""
 _SIDES = ("height", "width")
 
 
@@ -42,11 +42,11 @@ class Statistics:
         self.sides = {name: _Range() for name in _SIDES}
         self._waiting: list[tuple[int, int, int, float | None]] = []
 
-    def add(self, height: int, width: int, size: int, brightness: float | None) -> None:
-        """Count one image: its sides in pixels, its size in bytes, and the mean of its 8-bit pixels, if known."""
+    def add(self, images: Iterable[tuple[int, int, int, float | None]]) -> None:
+        """Count images: height and width in pixels, size in bytes, and the mean of the 8-bit pixels, if known."""
         # Images are counted many at a time, because counting one by one costs as much as reading a small image.
-        self._waiting.append((height, width, size, brightness))
-        if len(self._waiting) == CHUNK:
+        self._waiting += images
+        if len(self._waiting) >= CHUNK:
             self._count()
 
     def merge(self, other: "Statistics") -> None:

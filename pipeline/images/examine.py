@@ -13,13 +13,12 @@ import io
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from pipeline.images import appearance, coding, heif, jpeg_decoder, prepare, tiff
-from pipeline.images.header import JPEG_END, Header, before_scan, read_header, without_profile
+from pipeline.images.header import JPEG_END, Header, read_header, without_profile
 from pipeline.images.pillow_internals import icc_profile, read_white_is_zero, without_pixel_limit
 from pipeline.images.prepare import Crop, Form, ProfileUse
 from pipeline.images.profiles import UNREADABLE
@@ -29,8 +28,6 @@ from pipeline.sources import Box
 from pipeline.sources.suffixes import OTHER_SUFFIXES, READ_SUFFIXES
 
 READABLE = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF")
-MAX_REMEMBERED = 4096
-"""At most this many headers are remembered, of at most 2 kB each."""
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -131,34 +128,28 @@ def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = (), key: str = 
 
 
 class Examiner:
-    """`examine` with one set of rules. For a header that it remembers, it takes 1 us instead of 4."""
+    """`examine` with one set of rules. If an image has the header of the last one, it takes 0.5 us instead of 4."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._size_of_header = lru_cache(MAX_REMEMBERED)(self._size_by_header)
-        self._last: tuple[bytes, tuple[int, int] | None] = (b"", None)
+        self._head, self._height, self._width = b"", 0, 0
 
     def examine(self, encoded: bytes, boxes: Sequence[Box] = (), key: str = "") -> UsableImage | Rejection:
         """Return the result of `examine`."""
         # Fast path: in most collections, the header alone decides that an image keeps its bytes.
         if not boxes and encoded.endswith(JPEG_END):
-            # Small images often have the same header as the last one. To compare is faster than to search for the scan.
-            head, size = self._last
-            if not size or not encoded.startswith(head):
-                head = before_scan(encoded)
-                size = self._size_of_header(head)
-                self._last = head, size
-            if size:
-                height, width = size
-                return UsableImage(encoded, "JPEG", height, width, (), "JPEG", None, None)
+            if not (self._head and encoded.startswith(self._head)):
+                self._head, self._height, self._width = self._deciding_header(encoded)
+            if self._head:
+                return UsableImage(encoded, "JPEG", self._height, self._width, (), "JPEG", None, None)
         return examine(encoded, self._rules, boxes, key)
 
-    def _size_by_header(self, head: bytes) -> tuple[int, int] | None:
-        """Return height and width if the header of a JPEG alone decides that its bytes are kept, else None."""
-        header = read_header(head)
-        if header is None or self._rules.prepare != "keep" or not _is_decided_by_header(header, self._rules):
-            return None
-        return header.height, header.width
+    def _deciding_header(self, encoded: bytes) -> tuple[bytes, int, int]:
+        """Return the header of a JPEG, height and width if they alone decide that its bytes are kept; else nothing."""
+        header = read_header(encoded)
+        if not header or self._rules.prepare != "keep" or not _is_decided_by_header(header, self._rules):
+            return b"", 0, 0
+        return encoded[: header.size], header.height, header.width
 
 
 def is_misnamed(key: str, source_format: str) -> bool:

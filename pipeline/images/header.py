@@ -15,15 +15,9 @@ PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 # Codes of JPEG markers. KNOWN has the baseline, extended and progressive frames, tables, comments and application data.
 SCAN, END, FILL = 0xDA, 0xD9, 0xFF
 KNOWN = frozenset({0xC0, 0xC1, 0xC2, 0xC4, SCAN, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)})
-# The first bytes of a scan of three components, and the size of its head. The search includes the length and the usual
-# number of the first component, because a search for the two bytes of the marker alone takes twice as long.
-_SCAN_START, _SCAN_BYTES = bytes((FILL, SCAN, 0, 12, 3, 1)), 14
-_SHORT = 2048
-"""Headers of up to this many bytes are remembered. A longer header contains data of this image alone."""
-# A profile after the JFIF segment that is longer than _SHORT: code of the segment, and first byte of its length.
-# Many photographs have one. The search for their scan would take a quarter of the time of the whole header check.
-_AFTER_JFIF, _LONG_PROFILE, _AFTER_PROFILE = slice(21, 23), b"\xe2\x08", b"\xe3"
 _LAST_FRAME, _EXIF, _ICC, _ADOBE = 0xC2, 0xE1, 0xE2, 0xEE
+# Tables, comments and other data of applications. Nothing in them matters here. The number is that of both bytes.
+_PASSED = frozenset(FILL << 8 | code for code in KNOWN - {0xC0, 0xC1, _LAST_FRAME, SCAN, _EXIF, _ICC, _ADOBE})
 ICC_MARK = b"ICC_PROFILE\0"
 PNG_CRITICAL = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
 # Bits, color type (gray or RGB), compression and filter. The standard has one compression and one filter.
@@ -34,7 +28,7 @@ _MAY_TURN = frozenset({b"eXIf", b"tEXt", b"zTXt", b"iTXt"})
 _PROFILES = (b"Raw profile type", b"XML:com.adobe.xmp")
 # The entry of the first EXIF directory for an upright image (tag, type, count, value), by the order of its bytes.
 _UPRIGHT = {b"II": b"\x12\x01\x03\0\x01\0\0\0\x01\0", b"MM": b"\x01\x12\0\x03\0\0\0\x01\0\x01"}
-_segment = struct.Struct(">BBH").unpack_from
+_segment = struct.Struct(">HH").unpack_from
 _frame = struct.Struct(">BHHB").unpack_from
 _chunk = struct.Struct(">I4s").unpack_from
 
@@ -51,6 +45,8 @@ class Header(NamedTuple):
     """Whether its metadata may contain an orientation. False is certain."""
     profile: bytes = b""
     """The ICC profile. Empty if there is none, or if a PNG is in sRGB. UNREADABLE if it is broken."""
+    size: int = 0
+    """Bytes of a JPEG before the pixels of its first scan. Files of one size and program often share these bytes."""
 
 
 def read_header(encoded: bytes) -> Header | None:
@@ -87,23 +83,15 @@ def without_profile(encoded: bytes) -> bytes:
     return encoded
 
 
-def before_scan(encoded: bytes) -> bytes:
-    """Return a JPEG up to the pixels of its first scan, if that is short; of any other file, its first bytes.
-
-    `read_header` returns the same for these bytes as for the file, or None. Files of one size and program share these
-    bytes, so the header can be remembered: reading it takes as long as reading a small file.
-    """
-    if _LONG_PROFILE <= encoded[_AFTER_JFIF] < _AFTER_PROFILE:
-        return encoded[:_SCAN_BYTES]
-    # If no scan is found (-1), 13 bytes remain. They are an incomplete header, for which `read_header` returns None.
-    return encoded[: encoded.find(_SCAN_START, 2, _SHORT) + _SCAN_BYTES]
-
-
 def _read_jpeg(encoded: bytes) -> Header | None:
     offset, frame, odd_colors, may_be_turned = 2, 0, False, False
     profile_parts: list[bytes] = []
     while True:
-        mark, code, length = _segment(encoded, offset)
+        marker, length = _segment(encoded, offset)
+        if marker in _PASSED:
+            offset += 2 + length  # After a length below 2, there is no marker.
+            continue
+        mark, code = marker >> 8, marker & 0xFF
         if mark != FILL:
             return None
         if code == SCAN:
@@ -127,8 +115,9 @@ def _read_jpeg(encoded: bytes) -> Header | None:
                 profile_parts.append(encoded[offset + 16 : offset + 2 + length])
         elif code == _ADOBE:
             odd_colors |= encoded.startswith(b"Adobe", offset + 4) and encoded[offset + 15] > 1
-        offset += 2 + length  # After a length below 2, there is no marker.
-    if not frame or offset + 2 + length > len(encoded):
+        offset += 2 + length
+    size = offset + 2 + length
+    if not frame or size > len(encoded):
         return None
     bits, height, width, components = _frame(encoded, frame)
     if not (height and width):
@@ -137,10 +126,10 @@ def _read_jpeg(encoded: bytes) -> Header | None:
     plain = bits == 8 and components in (1, 3) and not odd_colors
     plain = plain and _divides(encoded[frame + 7 : frame + 6 + 3 * components : 3])
     if not profile_parts:
-        return Header("JPEG", height, width, plain, may_be_turned)
+        return Header("JPEG", height, width, plain, may_be_turned, b"", size)
     profile = profiles.joined(profile_parts)
     plain = plain and profiles.is_srgb(profile, components == 1)
-    return Header("JPEG", height, width, plain, may_be_turned, profile)
+    return Header("JPEG", height, width, plain, may_be_turned, profile, size)
 
 
 @lru_cache(64)

@@ -1,8 +1,8 @@
 """How rows of a plan file become records of a shard: what a kind of examples (example_kind.py) gives to a writer."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol, TypeVar
 
 import google_crc32c
 
@@ -11,6 +11,25 @@ from pipeline.plan.range_plan import RangePlan, ShardSpec
 from pipeline.plan.results import ShardResult
 from pipeline.records.tfrecord import Writer
 from pipeline.system.progress import Advance
+
+Item = TypeVar("Item")
+
+
+def in_blocks(items: Iterable[Item], size_of: Callable[[Item], int], max_bytes: int) -> Iterator[list[Item]]:
+    """Yield items, many at a time: a block ends with the item that fills it up to `max_bytes`.
+
+    Blocks depend on the sizes alone, so that gzip always gives the same bytes.
+    """
+    block: list[Item] = []
+    size = 0
+    for item in items:
+        block.append(item)
+        size += size_of(item)
+        if size >= max_bytes:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
 
 
 class Sums(ABC):

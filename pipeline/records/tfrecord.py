@@ -10,9 +10,11 @@ import os
 import struct
 import zlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import lru_cache
+from itertools import chain
+from operator import add
 from typing import IO, Any
 
 import google_crc32c
@@ -33,8 +35,8 @@ _ANY_WBITS = 32 + zlib.MAX_WBITS
 """With this argument, zlib detects whether a stream has the header of gzip or that of zlib."""
 _CHUNK = 1 << 18
 """A compressed file is read in pieces of this many bytes."""
-_GATHERED_PARTS = 512
-"""This many parts of small records are written at once. Each record has four."""
+_GATHERED_RECORDS = 128
+"""This many small records are written at once."""
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 
@@ -82,7 +84,8 @@ class RecordWriter:
         self.sizes = array("Q")
         """Size in bytes of each record with its frame, for the index. Empty in a gzip file, which has no index."""
         self._descriptor = descriptor
-        self._gathered: list[bytes] = []
+        self._gathered: list[tuple[bytes, bytes]] = []
+        """The two parts of small records that are not written yet."""
         self._first = self._last = b""
 
     @property
@@ -92,37 +95,43 @@ class RecordWriter:
 
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
         """Write one record of `before` and `body`, the large part. `body_crc` is the CRC32C of `body`."""
-        self.sizes.append(HEADER_BYTES + len(before) + len(body) + FOOTER_BYTES)
         if len(body) >= SHORT:
             self._flush()  # The gathered records come first in the file.
             self._write_large(before, body, body_crc)
             return
-        crc = google_crc32c.extend(google_crc32c.value(before), body)
-        self._last = _CRC.pack(masked(crc))
-        self._first = self._first or self._last
-        self._gathered += (header(len(before) + len(body)), before, body, self._last)
-        if len(self._gathered) >= _GATHERED_PARTS:
+        self._gathered.append((before, body))
+        if len(self._gathered) >= _GATHERED_RECORDS:
             self._flush()
 
     def write_framed(self, records: Sequence[bytes]) -> None:
         """Write some small records that `frame` returned."""
         if records:
-            self._first = self._first or records[0][-FOOTER_BYTES:]
-            self._last = records[-1][-FOOTER_BYTES:]
-            self.sizes.extend(map(len, records))
-            self._gathered += records
             self._flush()
+            self._put_framed(records, list(map(len, records)), records[0][-FOOTER_BYTES:], records[-1][-FOOTER_BYTES:])
 
     def close(self) -> None:
         """Write the records that are gathered. The descriptor stays open."""
         self._flush()
 
     def _flush(self) -> None:
-        if self._gathered:
-            records = b"".join(self._gathered)
-            self._gathered = []
-            self.crc32c = google_crc32c.extend(self.crc32c, records)
-            self._put([records], len(records))
+        if not self._gathered:
+            return
+        befores, bodies = zip(*self._gathered, strict=True)
+        self._gathered = []
+        # Many at once, because a call for each of these values takes as long as reading a small image.
+        lengths = list(map(add, map(len, befores), map(len, bodies)))
+        crcs = map(google_crc32c.extend, map(google_crc32c.value, befores), bodies)
+        tails = [_CRC.pack(masked(crc)) for crc in crcs]
+        parts = chain.from_iterable(zip(map(header, lengths), befores, bodies, tails, strict=True))
+        self._put_framed(parts, [HEADER_BYTES + length + FOOTER_BYTES for length in lengths], tails[0], tails[-1])
+
+    def _put_framed(self, parts: Iterable[bytes], sizes: Sequence[int], first: bytes, last: bytes) -> None:
+        """Write whole small records of these sizes. `first` and `last` are the checksums of the first and last one."""
+        self._first, self._last = self._first or first, last
+        self.sizes.extend(sizes)
+        content = b"".join(parts)
+        self.crc32c = google_crc32c.extend(self.crc32c, content)
+        self._put([content], len(content))
 
     def _write_large(self, before: bytes, body: bytes, body_crc: int) -> None:
         head = header(len(before) + len(body)) + before
@@ -130,6 +139,7 @@ class RecordWriter:
         of_record, of_file = crc32c.combine(
             google_crc32c.value(before), google_crc32c.extend(self.crc32c, head), body_crc, len(body)
         )
+        self.sizes.append(len(head) + len(body) + FOOTER_BYTES)
         self._last = tail = _CRC.pack(masked(of_record))
         self._first = self._first or tail
         self.crc32c = google_crc32c.extend(of_file, tail)

@@ -2,13 +2,10 @@
 
 import heapq
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
-
-import google_crc32c
 
 from pipeline import storage
 from pipeline.config.workspace import RANGES, place_hash
@@ -17,26 +14,22 @@ from pipeline.images.rejection import why_unread
 from pipeline.snapshot.listing import Listing, divisions_of, parts_listed_in
 from pipeline.snapshot.options import ExtractOptions
 from pipeline.snapshot.part import Part, rows_of
-from pipeline.snapshot.raw_example import Origin, RawExample, read_raw
+from pipeline.snapshot.raw_example import LocalImages, Origin, RawExample, local_path
 from pipeline.snapshot.snapshot import load_snapshot
-from pipeline.sources import MISSING, Listed
+from pipeline.sources import MISSING, UNMEASURED, Listed, measure
 from pipeline.sources.key_range import KeyRange, bytes_of
 from pipeline.storage import Place
-from pipeline.system.parallel import ordered_map
+from pipeline.system.parallel import map_in_threads_if_slow
 
 READERS = 8
-"""This many threads read files for their checksums."""
-CHUNK = 256
+"""This many threads read files for their checksums, if their file system is slow."""
+CHUNK = 64
 """A thread reads this many images one after another before it takes the next ones."""
+MANY_WAITS = 16
+"""A file system is slow if a thread waits this often while it reads CHUNK images."""
 CLOCK_SLACK_NS = 2_000_000_000
 """A file may change twice within one tick of the clock of its file system, and then looks unchanged."""
 _log = logging.getLogger(__name__)
-
-
-class _Pending(NamedTuple):
-    image: Listed
-    crc32c: int | None
-    """The checksum, if a bucket, a container or an earlier listing of the same file has it."""
 
 
 def rows_with_checksums(
@@ -44,61 +37,64 @@ def rows_with_checksums(
 ) -> Iterator[list[RawExample]]:
     """Yield images as rows with checksums, several at a time and in order.
 
-    Threads read the files whose checksums are not among the `known` rows. `listing.known` counts the other files of a
-    disk.
+    The files are read whose checksums are not among the `known` rows. `listing.known` counts the other files of a disk.
 
     Raises SourceError if an image cannot be read, or changes meanwhile.
     """
-    pending = _look_up(images, known, listing)
-    chunks = iter(lambda: list(islice(pending, CHUNK)), [])
-    return ordered_map(lambda chunk: [_row(origin, *each) for each in chunk], chunks, READERS, size_of=_largest)
-
-
-def _largest(chunk: Sequence[_Pending]) -> int:
-    """Return the bytes of memory that reading a chunk takes: those of its largest image that is read."""
-    return max(0, *(pending.image.size if pending.crc32c is None else 0 for pending in chunk))
-
-
-def _row(origin: Origin, image: Listed, crc32c: int | None) -> RawExample:
-    if why_unread(image.size, origin.max_file_bytes):
-        crc32c = None
-    elif crc32c is None:
-        encoded = read_raw(origin.root, image.key, image.size)
-        # The size is part of the fingerprint. With the checksum of other bytes, the row would describe no file.
-        if len(encoded) != image.size:
-            path = Path(origin.root) / image.key
-            raise SourceError(f"{path} changed while it was being listed: run again when nothing changes the source")
-        crc32c = google_crc32c.value(encoded)
-    return RawExample(
-        key=image.key,
-        labels=image.labels,
-        split=image.split,
-        size=image.size,
-        crc32c=crc32c,
-        group=image.group,
-        boxes=image.boxes,
-        generation=image.generation,
-        md5=image.md5,
-        extent=image.extent or (),
+    files = LocalImages(origin.root)
+    images = _look_up(images, known, listing, origin.root)
+    chunks = iter(lambda: list(islice(images, CHUNK)), [])
+    return map_in_threads_if_slow(
+        lambda chunk: [_row(image, origin, files) for image in chunk], chunks, READERS, MANY_WAITS
     )
 
 
-def _look_up(images: Iterable[Listed], known: Iterator[RawExample], listing: Listing) -> Iterator[_Pending]:
+def _row(image: Listed, origin: Origin, files: LocalImages) -> RawExample:
+    key, labels, split, size, generation, crc32c, md5, group, boxes, extent = image
+    if crc32c is None and not why_unread(size, origin.max_file_bytes):
+        found = files.check(key, origin.max_file_bytes)
+        if size == UNMEASURED:
+            size, generation = found.size, found.generation
+        # The size is part of the fingerprint. With the checksum of other bytes, the row would describe no file.
+        if not (found.size == found.read == size or why_unread(size, origin.max_file_bytes)):
+            path = Path(origin.root) / key
+            raise SourceError(f"{path} changed while it was being listed: run again when nothing changes the source")
+        crc32c = found.crc32c
+    if why_unread(size, origin.max_file_bytes):
+        crc32c = None
+    # Without names, because a call with twelve of them takes half as long as reading a small image.
+    return RawExample(key, labels, split, size, crc32c, group, boxes, generation, md5, (), extent or ())
+
+
+def _look_up(images: Iterable[Listed], known: Iterator[RawExample], listing: Listing, root: str) -> Iterator[Listed]:
     """Yield each image with its known checksum. Both are ordered by key, so no row stays in memory."""
+    rest = iter(images)
     last = next(known, None)
-    for image in images:
+    while last and (image := next(rest, None)):
         key = bytes_of(image.key)
-        # The generation of a file is the time of its last change, which a program cannot set.
-        wanted = (image.key, image.size, image.generation)
-        # Skip the images that have disappeared since the last snapshot, and other versions of this image.
-        while last and (
-            bytes_of(last.key) < key or (last.key == image.key and (last.key, last.size, last.generation) != wanted)
-        ):
+        # Skip the images that have disappeared since the last snapshot.
+        while last and bytes_of(last.key) < key:
             last = next(known, None)
-        is_same = last is not None and last.key == image.key
-        listing.known += is_same
-        known_before = last.crc32c if last and is_same else None
-        yield _Pending(image, known_before if image.crc32c is None else image.crc32c)
+        if last and last.key == image.key:
+            image = _measured(image, root)
+        # Skip other versions of this image. The generation of a file is the time of its last change, which a program
+        # cannot set.
+        while last and last.key == image.key and (last.size, last.generation) != (image.size, image.generation):
+            last = next(known, None)
+        if last and last.key == image.key:
+            listing.known += 1
+            if image.crc32c is None:
+                image = image._replace(crc32c=last.crc32c)
+        yield image
+    yield from rest
+
+
+def _measured(image: Listed, root: str) -> Listed:
+    if image.size != UNMEASURED:
+        return image
+    found = measure(Path(local_path(root, image.key)))
+    # If the file is gone now, its reader reports it.
+    return image if found.size == MISSING else image._replace(size=found.size, generation=found.generation)
 
 
 def known_rows(options: ExtractOptions, keys: KeyRange, started_ns: int) -> Iterator[RawExample]:

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from pipeline import storage
@@ -73,7 +74,7 @@ def list_range(options: ExtractOptions, keys: KeyRange, started_ns: int, show: S
     layout = layout_of(options.place, options.source) if is_range else ""
     listing = Listing(layout, remote=storage.is_bucket(options.source_uri))
     with show("extract", 0, "images") as advance:
-        rows = _rows(options, keys, started_ns, listing, advance)
+        rows = chain.from_iterable(_rows(options, keys, started_ns, listing, advance))
         listing.parts += write_parts(blocks_of(rows), options.folder, PART_LIMITS)
     if is_range and (now := layout_of(options.place, options.source)) != layout:
         raise changed_source(layout, now)
@@ -128,15 +129,14 @@ def _log_listing(options: ExtractOptions, listing: Listing, snapshot: Place) -> 
 
 def _rows(
     options: ExtractOptions, keys: KeyRange, started_ns: int, listing: Listing, advance: Advance
-) -> Iterator[RawExample]:
-    """Yield every image in a range with its checksum, in order, and add it to the sums of `listing`."""
+) -> Iterator[list[RawExample]]:
+    """Yield the images in a range with checksums, in order, several at a time. Add them to the sums of `listing`."""
     images = _only_images(images_of(options.place, options.source, keys), listing)
     if options.group_pattern:
         images = with_groups(images, options.group_pattern)
     for rows in rows_with_checksums(images, known_rows(options, keys, started_ns), options.origin, listing):
-        for row in rows:
-            listing.add(row)
-            yield row
+        listing.add(rows)
+        yield rows
         advance(len(rows))
     if keys == EVERYTHING:  # Checked before the last part is complete, so that a small refused source leaves no file.
         require_images(listing, options.source_uri, options.origin.root)

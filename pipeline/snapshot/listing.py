@@ -1,5 +1,6 @@
 """A listing: what was found in a range of the keys of a source. Listings add up without reading a row again."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -70,23 +71,27 @@ class Listing:
             total.merge(part.fingerprint)
         return total.hexdigest()
 
-    def add(self, row: RawExample) -> None:
-        """Add one row to the sums."""
-        self.listed += 1
-        self.first = self.first or row.key
-        self.missing += row.size == MISSING
-        self.bytes += max(row.size, 0)  # MISSING is -1.
-        self.grouped += bool(row.group)
+    def add(self, rows: Sequence[RawExample]) -> None:
+        """Add rows to the sums. There is at least one."""
+        self.listed += len(rows)
+        self.first = self.first or rows[0].key
+        sizes = [row.size for row in rows]
+        missing = sizes.count(MISSING)
+        self.missing += missing
+        self.bytes += sum(sizes) - MISSING * missing
+        self.grouped += sum([bool(row.group) for row in rows])
         # A local list may name images in a bucket.
         # The workspace, which has the copies, may be in a bucket, too.
-        self.remote = self.remote or storage.is_bucket(row.extent[0] if row.extent else row.key)
-        self.copied += bool(row.extent and row.extent[2])
-        for label in row.labels:
-            self.classes[label] = self.classes.get(label, 0) + 1
-        self.multi_label |= len(row.labels) > 1
-        if row.boxes:
+        files = [row.extent[0] if row.extent else row.key for row in rows]
+        self.remote = self.remote or any(map(storage.is_bucket, files))
+        self.copied += sum([row.extent[2] for row in rows if row.extent])
+        for labels, count in Counter([tuple(row.labels) for row in rows]).items():
+            for label in labels:
+                self.classes[label] = self.classes.get(label, 0) + count
+            self.multi_label |= len(labels) > 1
+        for boxes in filter(None, [row.boxes for row in rows]):
             self.has_boxes = True
-            self.box_labels.update(dict.fromkeys(box.label for box in row.boxes if box.label))
+            self.box_labels.update(dict.fromkeys(box.label for box in boxes if box.label))
 
     def log_skipped(self, snapshot: Place) -> None:
         """Log how many files were skipped, by reason, and which file beside the snapshot names them."""

@@ -8,7 +8,6 @@ one JSON array. The names of the files contain a hash of all of their bytes, so 
 The lines of a table may be in another order than its columns, whose order is that of the source: see `write_parts`.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from xxhash import xxh3_128
 from pipeline import storage
 from pipeline.config.allowed import require_outputs
 from pipeline.errors import FileSystemError
-from pipeline.snapshot.fingerprint import Fingerprint, Hashes, hashes_of
+from pipeline.snapshot.fingerprint import Fingerprint, Hashes, digests, hashes_of
 from pipeline.snapshot.raw_example import RawExample, content_of, from_line, from_lines, to_line
 from pipeline.sources.key_range import bytes_of
 from pipeline.storage import Place, place_of
@@ -194,7 +193,7 @@ def block_of(rows: Sequence[RawExample]) -> Block:
     columns["checksum"] = list(map(google_crc32c.value, lines))
     # The place of a rejected row is left out, because the same rows may come in another order.
     identities = [
-        content + (row.content or "".join(row.rejection[:2]).encode())
+        content + (row.content or "".join(row.rejection[:2]).encode()) if row.content or row.rejection else content
         for content, row in zip(contents, rows, strict=True)
     ]
     return Block(
@@ -338,7 +337,7 @@ def starts_of(lengths: NDArray[np.uint32]) -> NDArray[np.int64]:
 
 def hash_texts(texts: Sequence[str]) -> NDArray[np.uint64]:
     """Return a hash of 64 bits of each key or group. It is never 0, which stands for none."""
-    hashes = b"".join([hashlib.blake2b(bytes_of(text), digest_size=8).digest() for text in texts])
+    hashes = b"".join(digests(map(bytes_of, texts), 8))
     numbers: NDArray[np.uint64] = np.maximum(np.frombuffer(hashes, "<u8"), np.uint64(1))
     return numbers
 

@@ -16,12 +16,12 @@ from pipeline import storage
 from pipeline.config.allowed import Outputs, Sources
 from pipeline.errors import SourceError
 from pipeline.snapshot.raw_example import (
+    LocalImages,
     Origin,
     RawExample,
     local_path,
     place_of_key,
     read_part,
-    read_raw,
     why_unread,
 )
 from pipeline.sources import Extent
@@ -48,6 +48,7 @@ class RawReader:
         self.origin = origin
         self._sources, self._outputs = Sources(), Outputs()
         self._cache = Path(origin.cache) if origin.cache else None
+        self._files = LocalImages(origin.root)
 
     def read(self, row: RawExample) -> bytes:
         """Return the bytes of one image as it was when it was listed.
@@ -106,9 +107,9 @@ class RawReader:
     def _read_local(self, row: RawExample) -> bytes:
         if row.extent:
             return self._read_extent(row)
-        root = self.origin.root
-        self._sources.require(local_path(root, row.key))
-        return read_raw(root, row.key, row.size)
+        if not self._sources.are_all_allowed:
+            self._sources.require(local_path(self.origin.root, row.key))
+        return self._files.read(row.key, row.size)
 
     def _read_extent(self, row: RawExample) -> bytes:
         """Read the image from the file that it is a part of, and verify it."""

@@ -60,6 +60,8 @@ from pipeline.system.os_errors import cause_of, retried
 
 MISSING = -1
 """The size of an image that is listed but does not exist. It is rejected by its key."""
+UNMEASURED = -2
+"""The size of a local file that is measured when it is read. Until then, its generation is 0."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,9 @@ class Listed(NamedTuple):
     """An image of the source. `key` is its path relative to the source, with slashes. `split` and `group` may be empty.
 
     `generation` changes with the content: for a file, it is the time of its last change in nanoseconds. `size` is in
-    bytes. A bucket knows `crc32c` and `md5` of its objects; a file must be read for them. Images of one `group` stay on
-    one side of the split. `extent` is None if the image is a file of its own. Otherwise, `generation` is that of the
-    file with the bytes.
+    bytes, or UNMEASURED. A bucket knows `crc32c` and `md5` of its objects; a file must be read for them. Images of one
+    `group` stay on one side of the split. `extent` is None if the image is a file of its own. Otherwise, `generation`
+    is that of the file with the bytes.
     """
 
     key: str

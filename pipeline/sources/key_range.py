@@ -4,7 +4,7 @@ Keys are ordered by their bytes, as in every list of images. The ranges of a sou
 that each file belongs to one of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -58,14 +58,13 @@ class OrderedSample:
         self._keys: list[str] = []
         self.count = 0
 
-    def add(self, key: str) -> None:
-        """Add the next key."""
-        if self.count % self._step == 0:
-            self._keys.append(key)
-            if len(self._keys) > self._max_keys:
-                self._keys = self._keys[::2]
-                self._step *= 2
-        self.count += 1
+    def add(self, keys: Sequence[str]) -> None:
+        """Add the next keys."""
+        self._keys += keys[-self.count % self._step :: self._step]
+        self.count += len(keys)
+        while len(self._keys) > self._max_keys:
+            self._keys = self._keys[::2]
+            self._step *= 2
 
     def boundaries(self, most: int, min_images: int) -> list[str]:
         """Return the keys that divide all keys into at most `most` ranges of about equal size."""
@@ -80,6 +79,12 @@ def ranges_between(boundaries: Sequence[str]) -> list[KeyRange]:
 def bytes_of(key: str) -> bytes:
     """Return the bytes of a key, which decide its position: those of the file system or bucket, maybe no UTF-8."""
     return key.encode("utf-8", "surrogateescape")
+
+
+def in_order(keys: Collection[str]) -> list[str]:
+    """Return keys in the order of their bytes."""
+    # For ASCII texts, this is their own order, which takes a third of the time.
+    return sorted(keys, key=None if "".join(keys).isascii() else bytes_of)
 
 
 def _quantiles(keys: Sequence[str], parts: int) -> list[str]:

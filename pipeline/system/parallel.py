@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from resource import RUSAGE_THREAD, getrusage
 from threading import Thread
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -57,6 +58,34 @@ def ordered_map(
         pool.shutdown(cancel_futures=True)
         raise
     pool.shutdown()
+
+
+def map_in_threads_if_slow(
+    work: Callable[[Item], Result],
+    items: Iterable[Item],
+    threads: int,
+    many_waits: int,
+    size_of: Callable[[Item], int] = lambda _: 0,
+) -> Iterator[Result]:
+    """Do the same as `ordered_map`, but without threads until one item takes `many_waits` waits or more.
+
+    For work that does not wait, such as reading files that are in memory, several threads take longer than one, because
+    they wait for each other. A slow disk or network file system lets a thread wait for nearly each file.
+    """
+    rest = iter(items)
+    for item in rest:
+        before = _waits()
+        result = work(item)
+        is_slow = _waits() - before >= many_waits
+        yield result
+        if is_slow:
+            break
+    yield from ordered_map(work, rest, threads, size_of=size_of)
+
+
+def _waits() -> int:
+    """Return how often this thread has waited. It does not count how often another process took its core."""
+    return getrusage(RUSAGE_THREAD).ru_nvcsw
 
 
 def items_ahead(items: Iterable[Item], count: int) -> Generator[Item]:

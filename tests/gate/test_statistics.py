@@ -10,8 +10,7 @@ IMAGES = [(240, 320, 60_000, 100.0), (500, 333, 90_000, 30.5), (2000, 3000, 5_00
 
 def tally(images: list[tuple[int, int, int, float | None]]) -> Statistics:
     statistics = Statistics()
-    for image in images:
-        statistics.add(*image)
+    statistics.add(images)
     return statistics
 
 

@@ -123,7 +123,10 @@ def test_plain_images_are_recognized_by_their_header(image: bytes):
     form = "PNG" if image.startswith(b"\x89") else "JPEG"
     header = read_header(image)
     assert header is not None
-    assert header._replace(profile=b"") == Header(form, 8, 12, is_plain=True, may_be_turned=False)
+    assert header._replace(profile=b"", size=0) == Header(form, 8, 12, is_plain=True, may_be_turned=False)
+    if form == "JPEG":
+        assert read_header(image[: header.size]) == header
+        assert read_header(image[: header.size - 1]) is None
     with Image.open(io.BytesIO(image)) as opened:
         assert (opened.format, opened.size) == (form, (12, 8))
         assert opened.mode in ("RGB", "L")

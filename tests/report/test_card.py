@@ -79,8 +79,7 @@ def group(*names: str, kind: str = "equal") -> dict[str, Any]:
 
 def statistics(*images: tuple[int, int, int, float]) -> dict[str, Any]:
     tally = Statistics()
-    for image in images:
-        tally.add(*image)
+    tally.add(images)
     return tally.to_json()
 
 

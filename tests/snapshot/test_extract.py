@@ -3,16 +3,18 @@
 import os
 import time
 from pathlib import Path
+from threading import Event, get_ident
 
+import google_crc32c
 import numpy as np
 import pytest
 
 from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import SettingsError, SourceError
-from pipeline.snapshot import checksums
+from pipeline.snapshot import checksums, raw_example
 from pipeline.snapshot.extract import sweep
 from pipeline.snapshot.options import extract_options
-from pipeline.snapshot.raw_example import from_lines
+from pipeline.snapshot.raw_example import CheckedFile, LocalImages, from_lines
 from pipeline.snapshot.raw_reader import unfinished_copies
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot
 from tests.conftest import MakeImages, jpeg
@@ -49,8 +51,8 @@ def at_rest(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The keys that are read. A patch records them, because a read leaves no other trace."""
     keys: list[str] = []
-    real = checksums.read_raw
-    monkeypatch.setattr(checksums, "read_raw", lambda root, key, size: keys.append(key) or real(root, key, size))
+    real = LocalImages.check
+    monkeypatch.setattr(LocalImages, "check", lambda files, key, most: keys.append(key) or real(files, key, most))
     return keys
 
 
@@ -58,6 +60,26 @@ def test_a_first_extract_reads_each_file_once(settings: Settings, read: list[str
     rows = rows_of(snapshot_of(settings))
     assert sorted(read) == [row.key for row in rows]
     assert len(read) == 24
+
+
+@pytest.mark.parametrize("waits", [0, 2])
+def test_threads_read_the_files_of_a_slow_file_system(settings: Settings, waits: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(checksums, "CHUNK", 4)
+    monkeypatch.setattr(checksums, "MANY_WAITS", 8)
+    real, readers, never = LocalImages.check, [], Event()
+
+    def check(files: LocalImages, key: str, max_bytes: int) -> CheckedFile:
+        readers.append(get_ident())
+        for _ in range(waits):
+            never.wait(0.001)  # As for a file of a network file system.
+        return real(files, key, max_bytes)
+
+    monkeypatch.setattr(LocalImages, "check", check)
+    rows = rows_of(snapshot_of(settings))
+    assert [row.key for row in rows] == sorted(row.key for row in rows)
+    assert len(rows) == len(readers) == 24
+    by_this_thread = readers.count(get_ident())
+    assert by_this_thread == (4 if waits else 24)
 
 
 def test_an_unchanged_file_is_not_read_again(at_rest: Settings, read: list[str]):
@@ -102,6 +124,20 @@ def test_a_snapshot_of_another_release_is_ignored(at_rest: Settings, read: list[
     path.write_text("[]")
     with pytest.raises(SettingsError, match="does not contain a snapshot"):
         load_snapshot(path)
+
+
+def test_rows_state_what_the_files_are(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(raw_example, "PIECE_BYTES", 300)  # Smaller than the images.
+    source = Path(settings.source_uri)
+    (source / "cats" / "empty.jpg").touch()
+    for path in source.rglob("*.jpg"):
+        os.utime(path, ns=(1, 1))  # Users can set this time, so it must not be the generation.
+    rows = rows_of(snapshot_of(settings))
+    assert len(rows) == 25
+    for row in rows:
+        path = source / row.key
+        crc32c = google_crc32c.value(path.read_bytes())
+        assert (row.size, row.generation, row.crc32c) == (path.stat().st_size, path.stat().st_ctime_ns, crc32c)
 
 
 def test_columns_match_the_rows(settings: Settings):
@@ -169,8 +205,8 @@ def test_equal_files_share_a_group(make_images: MakeImages, settings: Settings):
 
 def test_a_file_that_grows_while_it_is_listed_stops_the_snapshot(settings: Settings, monkeypatch: pytest.MonkeyPatch):
     """The growth is simulated, because a real writer cannot be timed between listing and reading."""
-    real = checksums.read_raw
-    monkeypatch.setattr(checksums, "read_raw", lambda root, key, size: real(root, key, size) + b"more")
+    real = os.read
+    monkeypatch.setattr(os, "read", lambda descriptor, size: real(descriptor, size) + b"more")
     with pytest.raises(SourceError, match="changed while it was being listed"):
         take_snapshot(settings)
     assert not list(Path(settings.workspace).rglob("*.jsonl"))

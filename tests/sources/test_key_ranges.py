@@ -20,6 +20,7 @@ from pipeline.sources.key_range import (
     KeyRange,
     OrderedSample,
     bytes_of,
+    in_order,
     ranges_between,
 )
 from pipeline.storage import Place, place_of
@@ -382,12 +383,21 @@ def test_the_range_below_a_folder(keys: KeyRange, prefix: str, below: KeyRange |
     assert keys.intersects(prefix) == (below is not None)
 
 
+@pytest.mark.parametrize("keys", [[], ["b", "B/", "a"], ["é", "z", "\U0001f300", "\uffff", "\udcff", "\udc80a"]])
+def test_keys_are_in_the_order_of_their_bytes(keys: list[str]):
+    assert in_order(keys) == sorted(keys, key=os.fsencode)
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 20_000])
 @pytest.mark.parametrize("count", [0, 1, 9, 100, 12_345])
-def test_the_sample_has_bounded_memory_and_equal_distances(count: int):
+def test_the_sample_has_bounded_memory_and_equal_distances(count: int, at_once: int):
     keys = [f"{number:06d}" for number in range(count)]
     sample = OrderedSample(4)
-    for key in keys:
-        sample.add(key)
+    for start in range(0, count, at_once):
+        sample.add(keys[start : start + at_once])
+    step = sample._step
+    assert sample._keys == keys[::step]
+    assert step == 1 or len(keys[:: step // 2]) > 128
     assert len(sample._keys) <= 128
     assert sample.count == count
     boundaries = sample.boundaries(4, 2)

@@ -21,6 +21,7 @@ from pipeline.snapshot import checksums, listing
 from pipeline.snapshot.extract import join_listings, list_range
 from pipeline.snapshot.options import extract_options
 from pipeline.snapshot.part import rows_of
+from pipeline.snapshot.raw_example import CheckedFile, LocalImages
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot, skipped_path
 from pipeline.sources.key_range import KeyRange
 from pipeline.stages.extract import DIVISIONS_KEPT_NS, describe_range, divide, extract, join, list_range_file
@@ -119,11 +120,14 @@ def test_a_small_source_is_not_divided(settings: Settings):
 def test_a_range_that_fails_is_listed_again_alone(divided: Settings, monkeypatch: pytest.MonkeyPatch):
     """The growth of a file is simulated, because a real writer cannot be timed between listing and reading."""
     paths = divide(divided)
-    real = checksums.read_raw
+    real = LocalImages.check
+
+    def check(files: LocalImages, key: str, max_bytes: int) -> CheckedFile:
+        found = real(files, key, max_bytes)
+        return found._replace(read=found.read + 1) if key == "dogs/004.jpg" else found
+
     with monkeypatch.context() as growing:
-        growing.setattr(
-            checksums, "read_raw", lambda root, key, size: real(root, key, size) + b"more" * (key == "dogs/004.jpg")
-        )
+        growing.setattr(LocalImages, "check", check)
         with pytest.raises(SourceError, match=r"004\.jpg changed while it was being listed"):
             listed(paths)
     with pytest.raises(FileSystemError, match="was not listed"):  # Nothing is skipped silently.
@@ -183,7 +187,7 @@ def test_no_checksum_is_computed_twice(divided: Settings, monkeypatch: pytest.Mo
     listed(first)
     if is_joined:
         join(divided, first)
-    monkeypatch.setattr(checksums, "read_raw", lambda *_: pytest.fail("an unchanged file was read again"))
+    monkeypatch.setattr(LocalImages, "check", lambda *_: pytest.fail("an unchanged file was read again"))
     again = divide(divided)
     assert again != first
     listed(again)

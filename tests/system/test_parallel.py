@@ -1,12 +1,12 @@
 """Mapping a function over a stream with threads."""
 
 from collections.abc import Callable, Iterable, Iterator
-from threading import Event, Lock
+from threading import Barrier, Event, Lock, get_ident
 
 import pytest
 
 from pipeline.system import parallel
-from pipeline.system.parallel import OneBehind, ordered_map, within
+from pipeline.system.parallel import OneBehind, map_in_threads_if_slow, ordered_map, within
 
 
 def test_results_come_in_the_order_of_the_items():
@@ -60,6 +60,26 @@ def list_of(results: Iterator[int], held: Held) -> list[int]:
         found.append(size)
         held.change(-size)
     return found
+
+
+def test_work_without_waits_is_done_by_the_caller():
+    assert {*map_in_threads_if_slow(lambda _: get_ident(), range(100), threads=4, many_waits=2)} == {get_ident()}
+
+
+def test_work_that_waits_is_done_by_several_threads_from_the_next_item_on():
+    """The barrier is passed only if two threads work at once."""
+    barrier, never = Barrier(2), Event()
+
+    def work(number: int) -> tuple[int, bool]:
+        for _ in range(3):
+            never.wait(0.001)  # As for a file of a slow disk.
+        if number:
+            barrier.wait(20)
+        return number, caller == get_ident()
+
+    caller = get_ident()
+    results = map_in_threads_if_slow(work, range(5), threads=2, many_waits=3)
+    assert list(results) == [(0, True), (1, False), (2, False), (3, False), (4, False)]
 
 
 class TestOneBehind:

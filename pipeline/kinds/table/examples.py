@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from pipeline.dataset.content_hashes import example_hashes, hashes_without_groups
+from pipeline.dataset.content_hashes import hashes_of
 from pipeline.gate.statistics import Statistics
 from pipeline.images.rejection import Rejection
-from pipeline.plan.examples import Sums
+from pipeline.plan.examples import Sums, in_blocks
 from pipeline.plan.range_plan import RangePlan
 from pipeline.records.tfrecord import Writer
 from pipeline.snapshot.raw_example import from_line, group_of_line, only_label, record_of_line
@@ -28,9 +28,7 @@ class TableSums(Sums):
 
     def add(self, labels: Iterable[bytes], groups: Iterable[bytes] | None, records: Sequence[bytes]) -> None:
         """Count rows that were written, by their labels and groups as JSON. None if no column states groups."""
-        self.hashes += (
-            hashes_without_groups(records) if groups is None else b"".join(map(example_hashes, records, groups))
-        )
+        self.hashes += hashes_of(records, groups)
         self._examples += len(records)
         self._classes.update(labels)
 
@@ -62,7 +60,7 @@ class RowExamples:
 
     def write(self, rows: Iterable[bytes], records: Writer, sums: TableSums, advance: Advance) -> None:
         """Write rows as records, or count them as rejected."""
-        for lines in _in_blocks(rows):
+        for lines in in_blocks(rows, len, BYTES_AT_ONCE):
             contents = list(map(record_of_line, lines))
             accepted = [line for line, content in zip(lines, contents, strict=True) if content]
             written = [content for content in contents if content]
@@ -73,17 +71,3 @@ class RowExamples:
                 reason, advice, place = from_line(line).rejection
                 sums.reject(place, Rejection(reason, advice))
             advance(len(lines))
-
-
-def _in_blocks(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Yield lines, many at a time. They are divided by their sizes alone, so that gzip always gives the same bytes."""
-    block: list[bytes] = []
-    size = 0
-    for line in lines:
-        block.append(line)
-        size += len(line)
-        if size >= BYTES_AT_ONCE:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block

@@ -44,8 +44,7 @@ class Lister:
         settings = self.settings
         folder, listing = snapshots_folder(settings), Listing("")
         rows = list(map(row_of, enumerate(settings.source.read_bytes().decode().splitlines())))
-        for row in rows:
-            listing.add(row)
+        listing.add(rows)
         listing.parts += write_parts(blocks_of(rows), folder, PART_LIMITS)
         return write_snapshot(
             listing,
