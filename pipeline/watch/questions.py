@@ -30,17 +30,22 @@ class _Question:
     begin: float
     """Time of the question by the monotonic clock, in seconds."""
     answer: Future[Any]
+    patience_s: float
 
     @property
     def remaining_patience_s(self) -> float:
         """Seconds until a page gives up on the answer."""
-        return max(0.0, self.begin + PATIENCE_S - time.monotonic())
+        return max(0.0, self.begin + self.patience_s - time.monotonic())
 
 
 class Questions:
-    """Asks buckets, each question once at a time. Any number of threads may use it."""
+    """Asks buckets, each question once at a time. Any number of threads may use it.
 
-    def __init__(self) -> None:
+    `patience_s` is how long a page waits for an answer, in seconds; None is PATIENCE_S.
+    """
+
+    def __init__(self, patience_s: float | None = None) -> None:
+        self._own_patience_s = patience_s
         self._changed = threading.Condition()
         self._under_way: dict[Hashable, _Question] = {}
 
@@ -52,11 +57,14 @@ class Questions:
         Raises StorageError if there are MAX_AT_ONCE questions, and NoAnswer if there is no answer PATIENCE_S after the
         question was first asked. The question stays under way, so that a later call may get the answer.
         """
+        patience_s = PATIENCE_S if self._own_patience_s is None else self._own_patience_s
         with self._changed:
-            self._changed.wait_for(lambda: self._can_go_on(bucket, key), PATIENCE_S)
+            self._changed.wait_for(lambda: self._can_go_on(bucket, key), patience_s)
             question = self._under_way.get(key)
             if question is None and self._has_room(bucket):
-                question = _Question(bucket, time.monotonic(), start_in_thread(work, f"question to {bucket}"))
+                question = _Question(
+                    bucket, time.monotonic(), start_in_thread(work, f"question to {bucket}"), patience_s
+                )
                 self._under_way[key] = question
                 question.answer.add_done_callback(lambda _: self._end(key))
             is_asked = bool(self._of(bucket))
@@ -71,7 +79,7 @@ class Questions:
                 "again later"
             )
         raise NoAnswer(
-            f"gs://{bucket} has not answered within {PATIENCE_S:.0f} s: try again later, or check the network and "
+            f"gs://{bucket} has not answered within {patience_s:.0f} s: try again later, or check the network and "
             "the status of Google Cloud Storage"
         )
 
