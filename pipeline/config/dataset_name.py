@@ -11,7 +11,7 @@ _ARCHIVE = re.compile(r"(?<=[^/])\.(zip|tar(\.(gz|bz2|xz|zst))?|tgz)$", re.IGNOR
 """The suffix of a container that is named after its content, such as `flowers.zip`."""
 PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 """A dataset name matches this expression, because it becomes the name of a folder and of objects."""
-RULE = "must begin with a letter or digit, and have only letters, digits, dots, hyphens and underscores, at most 100"
+RULE = "must have at most 100 letters, digits, dots, hyphens and underscores, and begin with a letter or digit"
 """What PATTERN demands, in words."""
 _LENGTH = 100
 """A dataset name has at most this many characters, as in PATTERN."""

@@ -228,8 +228,7 @@ def _nothing_at(place: Place) -> SourceLook:
     if isinstance(place, Path) and place.exists():
         return SourceLook(f"{place} is neither a file nor a folder.", is_usable=False)
     meant = _similar_object(place) if isinstance(place, BucketPath) else _similar_path(place)
-    question = f" Did you mean {meant}?" if meant else ""
-    return SourceLook(f"There is nothing at {place}.{question}", is_usable=False, meant=str(meant or ""))
+    return SourceLook(f"There is nothing at {place}.", is_usable=False, meant=str(meant or ""))
 
 
 def _similar_path(place: Path) -> Place | None:

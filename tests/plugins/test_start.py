@@ -43,7 +43,7 @@ def test_a_sound_form_has_no_problem(make_images: MakeImages) -> None:
 @pytest.mark.parametrize(
     ("form", "field", "sentence"),
     [
-        ({"dataset_name": "my flowers"}, "dataset_name", "must begin with a letter or digit, and have only letters"),
+        ({"dataset_name": "my flowers"}, "dataset_name", "must have at most 100 letters, digits, dots, hyphens"),
         ({"dataset_name": "my flowers"}, "dataset_name", "got 'my flowers': my-flowers would do"),
         ({"epochs": 0}, "epochs", "must be greater than or equal to 1, got 0"),
         ({"epochs": "three"}, "epochs", "must be a whole number, got 'three'"),
@@ -254,14 +254,14 @@ def test_a_run_is_started_with_the_fields_that_were_filled_in(
     with opened(browser, client) as (page, api):
         assert page.locator(".field:visible input").count() == 8
         page.get_by_label("Source").fill(f"{source}x")
-        page.get_by_role("button", name=f"Use {source}").click()
+        page.get_by_role("button", name=f"Did you mean {source}?").click()
         until(lambda: page.locator(".look").inner_text().startswith("5 images, 2 classes, "))
         assert page.get_by_label("Dataset name").get_attribute("placeholder") == "source"
         page.get_by_label("Dataset name").fill("my flowers")
         page.get_by_label("Epochs").fill("0")
         page.get_by_label("Batch size").fill("many")
         until(lambda: problem(page, "batch_size").startswith("Must be a whole number, got 'many'"))
-        assert problem(page, "dataset_name").startswith("Must begin with a letter or digit")
+        assert problem(page, "dataset_name").startswith("Must have at most 100 letters")
         assert problem(page, "epochs").startswith("Must be greater than or equal to 1, got 0")
         page.get_by_role("button", name="Start", exact=True).click()
         until(lambda: page.evaluate("document.activeElement.id") == "dataset_name")
@@ -325,7 +325,7 @@ def test_the_page_is_accessible_on_each_screen(
         page.get_by_label("Source").fill(str(source.with_name("sourc")))
         page.get_by_label("Epochs").fill("0")
         until(lambda: problem(page, "epochs") != "")
-        page.get_by_role("button", name=f"Use {source}").wait_for()
+        page.get_by_role("button", name=f"Did you mean {source}?").wait_for()
         assert serious(page) == []
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         if folder := os.environ.get("TENFOLD_SCREENSHOTS"):

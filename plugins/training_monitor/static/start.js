@@ -85,6 +85,7 @@ class Start {
     this.others = {};  // Settings of the run that this one is like, apart from the fields.
     this.problems = {};
     this.checks = 0;
+    this.changed = new Set();  // Fields that the user has changed since the last check.
     this.fields = new Map();
     for (const name of forms.map(first_of).reduce(merged)) {
       const {params} = forms.find(each => name in each.params && !each.params[name].schema.section);
@@ -105,10 +106,10 @@ class Start {
     this.runs = element("select", {id: "like"});
     this.runs.addEventListener("change", () => this.take_run(this.runs.value));
     const like = element("div", {class: "field"}, element("label", {for: "like"}, "Same as run"), this.runs);
-    this.look = element("p", {class: "look", role: "status"});
+    this.look = element("p", {class: "look"});
     this.meant = element("button", {type: "button", hidden: ""});
     this.meant.addEventListener("click", () => this.take_meant());
-    this.fields.get("source_uri").extra.append(this.look, this.meant);
+    this.fields.get("source_uri").extra.append(element("div", {role: "status"}, this.look, this.meant));
     this.rest = element("div");
     this.paused = element("p", {class: "verdict", hidden: ""}, "The DAG is paused: a run waits until somebody unpauses it.");
     this.alert = element("p", {class: "verdict", role: "alert", hidden: ""});
@@ -190,12 +191,15 @@ class Start {
   change(field) {
     clearTimeout(this.checking);
     if (field.name === "source_uri") this.show_look(null);
-    this.checking = setTimeout(() => { field.is_touched = true; this.check(); }, CHECK_MS);
+    this.changed.add(field);
+    this.checking = setTimeout(() => this.check(), CHECK_MS);
   }
 
   // Ask the server what is wrong, and what is at the source. Return whether the answer is of the current form.
   async check() {
     clearTimeout(this.checking);
+    for (const field of this.changed) field.is_touched = true;
+    this.changed.clear();
     const number = ++this.checks, {dag_id, params} = this.form;
     const defaults = Object.fromEntries(Object.entries(params).map(([name, {value}]) => [name, value]));
     try {
@@ -235,7 +239,7 @@ class Start {
     this.look.textContent = words + (words && (is_other || is_seen));
     this.look.classList.toggle("bad", !is_usable);
     this.meant.hidden = !meant;
-    this.meant.textContent = `Use ${meant}`;
+    this.meant.textContent = `Did you mean ${meant}?`;
     this.meant_place = meant;
   }
 
