@@ -30,12 +30,10 @@ class _Question:
     begin: float
     """Time of the question by the monotonic clock, in seconds."""
     answer: Future[Any]
-    patience_s: float
 
-    @property
-    def remaining_patience_s(self) -> float:
-        """Seconds until a page gives up on the answer."""
-        return max(0.0, self.begin + self.patience_s - time.monotonic())
+    def remaining_s(self, patience_s: float) -> float:
+        """Return the seconds until a page with this patience gives up on the answer."""
+        return max(0.0, self.begin + patience_s - time.monotonic())
 
 
 class Questions:
@@ -54,22 +52,19 @@ class Questions:
 
         A call with the `key` of a question under way waits for the answer to that question.
 
-        Raises StorageError if there are MAX_AT_ONCE questions, and NoAnswer if there is no answer PATIENCE_S after the
-        question was first asked. The question stays under way, so that a later call may get the answer.
+        Raises StorageError if there are MAX_AT_ONCE questions, and NoAnswer if a page has lost patience with the
+        question since it was first asked. It stays under way, so that a later call may get the answer.
         """
-        patience_s = PATIENCE_S if self._own_patience_s is None else self._own_patience_s
         with self._changed:
-            self._changed.wait_for(lambda: self._can_go_on(bucket, key), patience_s)
+            self._changed.wait_for(lambda: self._can_go_on(bucket, key), self._patience_s)
             question = self._under_way.get(key)
             if question is None and self._has_room(bucket):
-                question = _Question(
-                    bucket, time.monotonic(), start_in_thread(work, f"question to {bucket}"), patience_s
-                )
+                question = _Question(bucket, time.monotonic(), start_in_thread(work, f"question to {bucket}"))
                 self._under_way[key] = question
                 question.answer.add_done_callback(lambda _: self._end(key))
             is_asked = bool(self._of(bucket))
         if question is not None:
-            wait([question.answer], question.remaining_patience_s)
+            wait([question.answer], question.remaining_s(self._patience_s))
             if question.answer.done():
                 answer: _Answer = question.answer.result()
                 return answer
@@ -79,14 +74,20 @@ class Questions:
                 "again later"
             )
         raise NoAnswer(
-            f"gs://{bucket} has not answered within {patience_s:.0f} s: try again later, or check the network and "
-            "the status of Google Cloud Storage"
+            f"gs://{bucket} has not answered within {self._patience_s:.0f} s: try again later, or check the network "
+            "and the status of Google Cloud Storage"
         )
+
+    @property
+    def _patience_s(self) -> float:
+        return PATIENCE_S if self._own_patience_s is None else self._own_patience_s
 
     def _can_go_on(self, bucket: str, key: Hashable) -> bool:
         """Whether a call need not wait: there is room, or all questions to the bucket are over their time."""
         of_bucket = self._of(bucket)
-        is_silent = len(of_bucket) >= MAX_PER_BUCKET and not any(each.remaining_patience_s for each in of_bucket)
+        is_silent = len(of_bucket) >= MAX_PER_BUCKET and not any(
+            each.remaining_s(self._patience_s) for each in of_bucket
+        )
         return key in self._under_way or self._has_room(bucket) or is_silent
 
     def _has_room(self, bucket: str) -> bool:
