@@ -31,4 +31,13 @@ class TenfoldPlugin(AirflowPlugin):
             "icon": f"{PAGES}/assets/icon.svg",
             "icon_dark_mode": f"{PAGES}/assets/icon-dark.svg",
         },
+        {
+            "name": "Start a training",
+            "href": f"{PAGES}/start",
+            "destination": "nav",
+            "category": "browse",
+            "url_route": "start-a-training",
+            "icon": f"{PAGES}/assets/icon.svg",
+            "icon_dark_mode": f"{PAGES}/assets/icon-dark.svg",
+        },
     )

@@ -98,6 +98,16 @@ def require_allowed(settings: "Settings") -> None:
     Raises:
         SettingsError: It names the field and the variable.
     """
+    for sentence in refusals(settings).values():
+        raise SettingsError(sentence)
+
+
+def refusals(settings: "Settings") -> dict[str, str]:
+    """Return why the administrator does not allow the value of a field, in a sentence for each such field.
+
+    Raises:
+        SettingsError: A variable has an entry that is no place.
+    """
     # Imported here, because the tasks that write shards import this file and need no settings: 12 MB and 0.1 s less.
     from pipeline.config.declarations import AllowedBy
     from pipeline.config.settings import declared
@@ -106,15 +116,19 @@ def require_allowed(settings: "Settings") -> None:
         field: [f"TENFOLD_ALLOWED_{each.name}" for each in permissions]
         for field, permissions in declared(AllowedBy).items()
     }
+    found = {}
     # Sources come first, functions last.
     for field, variables in sorted(by_field.items(), key=lambda item: ALL.index(item[1][-1])):
         value = getattr(settings, field)
         if MODELS in variables:
-            _require_function(field, value)
-            continue
-        allowed = [_with_own(allowed_places(variable)) for variable in variables]
-        if value and not _uri_is_allowed(allowed, value):
-            raise SettingsError(_refusal(f"{field} {value!r}", *allowed))
+            sentence = _refusal_of_function(field, value)
+        else:
+            allowed = [_with_own(allowed_places(variable)) for variable in variables]
+            is_refused = value and not _uri_is_allowed(allowed, value)
+            sentence = _refusal(f"{field} {value!r}", *allowed) if is_refused else ""
+        if sentence:
+            found[field] = sentence
+    return found
 
 
 def allowlists() -> dict[str, str]:
@@ -247,17 +261,17 @@ def _with_links(folder: Place) -> Iterator[Place | str]:
                     below.append(entry.path)
 
 
-def _require_function(field: str, name: str) -> None:
-    """Refuse a function of a package that is not allowed, before it is imported, because an import runs its code."""
+def _refusal_of_function(field: str, name: str) -> str:
+    """Return why a function of a package may not run; empty if it may. Nothing is imported: an import runs its code."""
     text = os.environ.get(MODELS)
     entries = _entries(text or "")
     module, function, _ = name.partition(":")
     # The dot at the end keeps the package `models` from allowing `models_of_others`.
     if not function or EVERYTHING in entries or any(f"{module}.".startswith(f"{each}.") for each in entries):
-        return
+        return ""
     otherwise = "choose a model by its name" if field == "model" else "leave it empty"
     unset = () if text is not None else (MODELS,)
-    raise SettingsError(
+    return (
         f"{field} {name!r} is outside what {MODELS} allows ({text or 'nothing'}): {otherwise}, or ask the "
         f"administrator to {_remedy('the package', unset)}"
     )

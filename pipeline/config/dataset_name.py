@@ -11,6 +11,8 @@ _ARCHIVE = re.compile(r"(?<=[^/])\.(zip|tar(\.(gz|bz2|xz|zst))?|tgz)$", re.IGNOR
 """The suffix of a container that is named after its content, such as `flowers.zip`."""
 PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 """A dataset name matches this expression, because it becomes the name of a folder and of objects."""
+RULE = "must have at most 100 letters, digits, dots, hyphens and underscores, and begin with a letter or digit"
+"""What PATTERN demands, in words."""
 _LENGTH = 100
 """A dataset name has at most this many characters, as in PATTERN."""
 _FOREIGN = re.compile("[^A-Za-z0-9._-]+")
@@ -20,6 +22,11 @@ _TABLE = re.compile(
     re.IGNORECASE,
 )
 """The suffix of a table in one file."""
+
+
+def is_table_file(name: str) -> bool:
+    """Return whether a file is a table by its name. Of TFRecord files, the name does not say what they hold."""
+    return bool(_TABLE.search(name))
 
 
 def name_of_table(source_uri: str) -> str:

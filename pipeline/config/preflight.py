@@ -25,7 +25,7 @@ def preflight(settings: Settings) -> None:
     # This comes first, because no check may show whether a file exists outside of the allowed places.
     require_allowed(settings)
     if not settings.source_uri:
-        raise SettingsError(f"source_uri is empty: set it to {data_of(settings.example_kind).source}")
+        raise SettingsError(without_source(settings.example_kind))
     source, written = settings.source, _written(settings)
     require_buckets({"source_uri": source, **written})
     kind, one = settings.example_kind, data_of(settings.example_kind).source_file
@@ -41,6 +41,11 @@ def preflight(settings: Settings) -> None:
         if _lies_in(place, source):
             raise SettingsError(f"{field} must be outside source_uri, got '{place}' in '{source}'")
     _require_rest(settings)
+
+
+def without_source(kind: str) -> str:
+    """Return what is wrong if a run of a kind of examples has no source."""
+    return f"source_uri is empty: set it to {data_of(kind).source}"
 
 
 def preflight_without_source(settings: Settings) -> None:

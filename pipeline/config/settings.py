@@ -33,7 +33,7 @@ from pydantic import (
 
 from pipeline.config import data_date as dates
 from pipeline.config.data_gate import settings_of_checks
-from pipeline.config.dataset_name import PATTERN, name_of_source, name_of_table
+from pipeline.config.dataset_name import PATTERN, RULE, name_of_source, name_of_table
 from pipeline.config.declarations import (
     GATE,
     MONITORING,
@@ -96,6 +96,7 @@ OTHER_FILES_OF_SOURCES = frozenset(
         "kept_files",
         "key_range",
         "list_rows",
+        "look",
         "samples",
         "sorted_rows",
         "split_names",
@@ -1142,9 +1143,26 @@ def settings_from(values: Mapping[str, Any], *, strict: bool = True) -> Settings
 def validated(model: type[_Model], values: Mapping[str, Any], *, strict: bool = True) -> _Model:
     """Return settings, or the options of one command, as `settings_from` does."""
     try:
-        return model.model_validate({name: value for name, value in values.items() if value is not None}, strict=strict)
+        return model.model_validate(_given(values), strict=strict)
     except ValidationError as error:
-        raise SettingsError("; ".join(_sentence(problem) for problem in error.errors())) from error
+        raise SettingsError("; ".join(_sentences(error))) from error
+
+
+def problems_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return what `settings_from` would refuse: a sentence for each field. A sentence begins with the field's name."""
+    try:
+        Settings.model_validate(_given(values), strict=True)
+    except ValidationError as error:
+        return {sentence.partition(" ")[0]: sentence for sentence in reversed(_sentences(error))}
+    return {}
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _sentences(error: ValidationError) -> list[str]:
+    return [_sentence(problem) for problem in error.errors()]
 
 
 def settings_of_command_line(config: Path | None, assignments: list[str]) -> Settings:
@@ -1196,7 +1214,10 @@ def _sentence(problem: Any) -> str:
         return str(message)
     message = _TYPES.get(problem["type"], message).removeprefix("Input should be ").replace("String should ", "must ")
     message = message if message.startswith("must") else f"must be {message}"
-    return f"{field} {message}, got {_shorten(repr(problem['input']))}"
+    got = f"got {_shorten(repr(problem['input']))}"
+    if field == "dataset_name" and problem["type"] == "string_pattern_mismatch":
+        return f"{field} {RULE}, {got}: {name_of_source(problem['input'])} would do"
+    return f"{field} {message}, {got}"
 
 
 def _shorten(text: str) -> str:

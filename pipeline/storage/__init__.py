@@ -15,7 +15,7 @@ from typing import IO, Any, NamedTuple
 
 from pipeline.errors import AccessError, SizeError
 from pipeline.storage import local
-from pipeline.storage.bucket_path import SCHEME, BucketPath, ObjectStat, bucket_client
+from pipeline.storage.bucket_path import SCHEME, BucketPath, FirstPage, ObjectStat, bucket_client
 from pipeline.storage.local import CHUNK_BYTES, temporary_beside
 from pipeline.storage.object_ranges import boundaries as boundaries
 
@@ -115,6 +115,14 @@ def objects(place: BucketPath, first: str = "", end: str = "") -> Iterator[Objec
     """
     for path, stat in bucket_client().objects(place, first=first, end=end):
         yield Object(path.key[len(place.key) + 1 if place.key else 0 :], stat)
+
+
+def first_page(place: BucketPath, seconds: float, *, only_level: bool = False, start: str = "") -> FirstPage:
+    """Return what the first page of a listing of a bucket has, within some seconds and without a retry.
+
+    `start` limits it to names that begin with this text. With `only_level`, objects in folders are left out.
+    """
+    return bucket_client().first_page(place, seconds, "/" if only_level else None, start)
 
 
 def file_of(folder: Path, key: str) -> Path:

@@ -6,7 +6,7 @@ functions that write: an object is created or replaced under a precondition, and
 
 import fnmatch
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, NamedTuple
 
@@ -32,6 +32,16 @@ class ListedNames(NamedTuple):
     names: Sequence[str]
     folders: Sequence[str]
     is_last: bool
+
+
+class FirstPage(NamedTuple):
+    """The first page of a listing. Names are relative to the listed place, and a folder has a slash at its end."""
+
+    sizes: Mapping[str, int]
+    """The size of each object in bytes, by its name."""
+    folders: Sequence[str]
+    is_all: bool
+    """Whether there are no more pages."""
 
 
 class ObjectStat(NamedTuple):

@@ -27,7 +27,7 @@ from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 
 from pipeline.errors import AccessError, StorageError
 from pipeline.storage import crc32c
-from pipeline.storage.bucket_path import BucketPath, ListedNames, ObjectStat
+from pipeline.storage.bucket_path import BucketPath, FirstPage, ListedNames, ObjectStat
 from pipeline.storage.deadlines import RequestWatch, TooSlow
 from pipeline.storage.gcs_internals import client_of, default_credentials, emulator_url, is_transient
 from pipeline.storage.local import FULL, changed_meanwhile, crc32c_of_open_file, full_disk_explained, other_content
@@ -68,6 +68,7 @@ SESSION_ATTEMPTS = 3
 """An upload whose session the server forgets is tried this many times."""
 _FIELDS = "items(name,size,crc32c,md5Hash,generation,updated),prefixes,nextPageToken"
 _FIELDS_OF_NAMES = "items(name),prefixes,nextPageToken"
+_FIELDS_OF_SIZES = "items(name,size),prefixes,nextPageToken"
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
 _MAX_MESSAGE_LETTERS = 300
 """The message of a server is cut to this length in an error."""
@@ -110,6 +111,8 @@ class Gcs:
             # By default, ten connections are kept, and the eleventh thread would make a new one for each request.
             adapter = ReportingAdapter(self._watch.set_connection, pool_connections=4, pool_maxsize=CONNECTIONS)
             session.mount(scheme, adapter)
+        # The JSON API sends no redirect. One of a proxy or of a wrong server could lead anywhere in the network.
+        session.max_redirects = 0
         self._client = client_of(session, credentials)
         _fix_environment(session, self._client.api_endpoint)
         self.principal = _principal(credentials)
@@ -180,6 +183,15 @@ class Gcs:
                 folders = len(listing.prefixes)
         found_folders = _relative(path, sorted(listing.prefixes))
         return ListedNames(_relative(path, names), found_folders, is_last=listing.next_page_token is None)
+
+    def first_page(self, path: BucketPath, seconds: float, delimiter: str | None, start: str) -> FirstPage:
+        """Return what the first page of a listing has, of the names that begin with `start`. There is no retry."""
+        listing = self._list(path, delimiter, None, None, below=start, fields=_FIELDS_OF_SIZES)
+        with self._explained(path, is_first=True), self._watch.within(seconds):
+            blobs = list(next(listing.pages, ()))
+        names = _relative(path, (blob.name for blob in blobs))
+        sizes = {name: int(blob.size or 0) for name, blob in zip(names, blobs, strict=True)}
+        return FirstPage(sizes, _relative(path, sorted(listing.prefixes)), listing.next_page_token is None)
 
     def read(self, path: BucketPath, generation: int | None = None) -> bytes:
         """Return a whole object, verified with the checksum that the bucket sends with it.

@@ -31,16 +31,19 @@ class _Question:
     """Time of the question by the monotonic clock, in seconds."""
     answer: Future[Any]
 
-    @property
-    def remaining_patience_s(self) -> float:
-        """Seconds until a page gives up on the answer."""
-        return max(0.0, self.begin + PATIENCE_S - time.monotonic())
+    def remaining_s(self, patience_s: float) -> float:
+        """Return the seconds until a page with this patience gives up on the answer."""
+        return max(0.0, self.begin + patience_s - time.monotonic())
 
 
 class Questions:
-    """Asks buckets, each question once at a time. Any number of threads may use it."""
+    """Asks buckets, each question once at a time. Any number of threads may use it.
 
-    def __init__(self) -> None:
+    `patience_s` is how long a page waits for an answer, in seconds; None is PATIENCE_S.
+    """
+
+    def __init__(self, patience_s: float | None = None) -> None:
+        self._own_patience_s = patience_s
         self._changed = threading.Condition()
         self._under_way: dict[Hashable, _Question] = {}
 
@@ -49,11 +52,11 @@ class Questions:
 
         A call with the `key` of a question under way waits for the answer to that question.
 
-        Raises StorageError if there are MAX_AT_ONCE questions, and NoAnswer if there is no answer PATIENCE_S after the
-        question was first asked. The question stays under way, so that a later call may get the answer.
+        Raises StorageError if there are MAX_AT_ONCE questions, and NoAnswer if a page has lost patience with the
+        question since it was first asked. It stays under way, so that a later call may get the answer.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._can_go_on(bucket, key), PATIENCE_S)
+            self._changed.wait_for(lambda: self._can_go_on(bucket, key), self._patience_s)
             question = self._under_way.get(key)
             if question is None and self._has_room(bucket):
                 question = _Question(bucket, time.monotonic(), start_in_thread(work, f"question to {bucket}"))
@@ -61,7 +64,7 @@ class Questions:
                 question.answer.add_done_callback(lambda _: self._end(key))
             is_asked = bool(self._of(bucket))
         if question is not None:
-            wait([question.answer], question.remaining_patience_s)
+            wait([question.answer], question.remaining_s(self._patience_s))
             if question.answer.done():
                 answer: _Answer = question.answer.result()
                 return answer
@@ -71,14 +74,20 @@ class Questions:
                 "again later"
             )
         raise NoAnswer(
-            f"gs://{bucket} has not answered within {PATIENCE_S:.0f} s: try again later, or check the network and "
-            "the status of Google Cloud Storage"
+            f"gs://{bucket} has not answered within {self._patience_s:.0f} s: try again later, or check the network "
+            "and the status of Google Cloud Storage"
         )
+
+    @property
+    def _patience_s(self) -> float:
+        return PATIENCE_S if self._own_patience_s is None else self._own_patience_s
 
     def _can_go_on(self, bucket: str, key: Hashable) -> bool:
         """Whether a call need not wait: there is room, or all questions to the bucket are over their time."""
         of_bucket = self._of(bucket)
-        is_silent = len(of_bucket) >= MAX_PER_BUCKET and not any(each.remaining_patience_s for each in of_bucket)
+        is_silent = len(of_bucket) >= MAX_PER_BUCKET and not any(
+            each.remaining_s(self._patience_s) for each in of_bucket
+        )
         return key in self._under_way or self._has_room(bucket) or is_silent
 
     def _has_room(self, bucket: str) -> bool:

@@ -4,6 +4,7 @@ A user must be logged in, and sees the runs of the DAGs that Airflow lets them r
 inserts it as text, so that no name of a file, a label or a run is ever parsed as markup.
 """
 
+import json
 import os
 import stat
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -17,7 +18,7 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from anyio import CapacityLimiter, to_thread
-from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
+from fastapi import Body, Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from starlette.middleware.gzip import GZipMiddleware
 
@@ -29,6 +30,7 @@ from pipeline.watch.states import STATE_NAMES
 from plugins.training_monitor.dates import DatasetName, DatasetRuns, state_of_dates
 from plugins.training_monitor.listing import Column, ListQuery, MayRead, Sources, list_trainings, zone_of
 from plugins.training_monitor.runs import AirflowRun, EndedRuns, Link, Trainings, find_run
+from plugins.training_monitor.start import DAGS, check_form
 from plugins.training_monitor.trends import trend_of
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 STATIC = Path(__file__).with_name("static")
 ASSETS = (
     *("monitor.css", "icon.svg", "icon-dark.svg", "monitor.js", "run.js", "trainings.js", "trend.js", "dates.js"),
-    *("address.js", "chart.js", "charts.js", "scales.js", "source.js"),
+    *("start.js", "address.js", "chart.js", "charts.js", "scales.js", "source.js"),
 )
 MAX_ROWS = 1000
 """Limit for the rows of one page of the list."""
@@ -53,6 +55,8 @@ MAX_THREADS = 8
 """Limit for the threads of all Tenfold pages. Without it, they would share the 40 threads of Airflow's pages."""
 MAX_COMPARISONS = 1
 """Limit for the comparisons at once: one reads up to 2 GB of records. Others wait, and the other pages do not."""
+MAX_LOOKS = 4
+"""Limit for the forms that are checked at once. A look at a source that does not answer takes two seconds."""
 MAX_ANSWERS_BYTES = 512 << 20
 """Maximum size of the answers of all models of a comparison in memory."""
 MAX_DOCUMENT_BYTES = 64 << 20
@@ -84,6 +88,7 @@ _NO_DATES = (
     "Run a DAG with such a source."
 )
 _read_runs = requires_access_dag(method="GET", access_entity=DagAccessEntity.RUN)
+_start_runs = requires_access_dag(method="POST", access_entity=DagAccessEntity.RUN)
 
 
 def may_see_runs(request: Request, user: Annotated[Any, Depends(get_user)]) -> None:
@@ -92,6 +97,15 @@ def may_see_runs(request: Request, user: Annotated[Any, Depends(get_user)]) -> N
     if "\0" in request.query_params.get("dag_id", ""):
         request = Request({**request.scope, "query_string": b""})
     _read_runs(request, user)
+
+
+def may_start_runs(
+    request: Request, user: Annotated[Any, Depends(get_user)], dag_id: Annotated[str, Query(max_length=MAX_SEARCH)]
+) -> None:
+    """Raise 404 unless the address names a DAG that the page starts, and 403 if the user may not trigger it."""
+    if dag_id not in DAGS:
+        raise HTTPException(404, f"this page does not start {dag_id!r}")
+    _start_runs(request, user)
 
 
 _OF_THE_RUN = [Depends(may_see_runs)]
@@ -136,6 +150,7 @@ def readable_runs(request: Request, user: Annotated[Any, Depends(get_user)]) -> 
 
 def build() -> FastAPI:
     """Build the application. Each of its addresses requires a log-in."""
+    from pipeline.sources.look import LOOK_S
     from pipeline.watch.copies import Copies
     from pipeline.watch.heartbeats import Heartbeats
     from pipeline.watch.questions import Questions
@@ -148,6 +163,7 @@ def build() -> FastAPI:
     app.state.copies = Copies(app.state.questions)
     app.state.record_folders = RecordFolders()
     app.state.heartbeats = Heartbeats()
+    app.state.looks = Questions(LOOK_S)
     app.state.sources = Sources(listed=Summaries(), searched=Summaries(kept_s=ENDED_S), ended=EndedRuns())
     bounded = partial(_bounded, limiter=CapacityLimiter(MAX_THREADS))
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
@@ -158,6 +174,9 @@ def build() -> FastAPI:
     app.get("/trend.json", dependencies=_OF_THE_RUN)(bounded(trend))
     app.get("/dates")(dates_page)
     app.get("/dates.json", dependencies=_OF_THE_RUN)(bounded(dates))
+    app.get("/start")(start_page)
+    looking = _bounded(start, limiter=CapacityLimiter(MAX_LOOKS))
+    app.post("/start.json", dependencies=[Depends(may_start_runs)])(looking)
     app.get("/run", dependencies=_OF_THE_RUN)(run_page)
     app.get("/data", dependencies=_OF_THE_RUN)(bounded(data))
     app.get("/compare")(_bounded(comparison, limiter=CapacityLimiter(MAX_COMPARISONS)))
@@ -266,6 +285,18 @@ def dates(
     except (TenfoldError, OSError, ValueError, KeyError, TypeError) as error:
         message = f"the dates cannot be read: {error}".encode("utf-8", "backslashreplace").decode()
         return JSONResponse({**answer, "words": message})
+
+
+def start_page() -> HTMLResponse:
+    """Return the page that starts a run. It starts the run with Airflow's own API, with the rights of the user."""
+    return _page("start.html")
+
+
+def start(request: Request, dag_id: str, form: Annotated[dict[str, Any], Body()]) -> Response:
+    """Return what is wrong with a form, and what is at its source: see `check_form`. Starts nothing."""
+    # In ASCII: a path may have half of a surrogate pair, which cannot be written in UTF-8.
+    answer = json.dumps(check_form(dag_id, form, request.app.state.looks))
+    return Response(answer, media_type="application/json")
 
 
 def run_page(request: Request) -> HTMLResponse:

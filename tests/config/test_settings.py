@@ -274,7 +274,7 @@ def test_every_location_and_every_user_function_needs_a_permission():
             "test_fraction must be less than 1 - validation_fraction (0.7), because the other examples are for "
             "training, got 0.3",
         ),
-        ({"dataset_name": "../up"}, "dataset_name must match pattern"),
+        ({"dataset_name": "../up"}, "dataset_name must have at most 100 letters"),
         ({"engine": "airflow"}, "engine must be local: the engine airflow has this name now, got 'airflow'"),
         ({"rounds": 3}, "rounds is an option of compare-inputs: write --rounds"),
         ({"promote": "maybe"}, "promote must be 'if_not_worse', 'unless_surely_worse', 'always' or 'never'"),

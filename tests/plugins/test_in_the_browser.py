@@ -9,7 +9,7 @@ from contextlib import closing
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Frame, Page
@@ -46,7 +46,7 @@ OF_AIRFLOW = "An iframe which has both allow-scripts and allow-same-origin for i
 EVIL = "<img src=x onerror=alert(1)>"
 UNDRAWN = "article section:not([data-drawn])"
 NO_RUNS = ("../../../etc/passwd", EVIL + "?", "x" * 300, "a\0b", "manual__2026-01-01T00:00:00+00:00", "'; --")
-OF_NO_RUN = ("/assets/{name}", "/trainings", "/dates")
+OF_NO_RUN = ("/assets/{name}", "/trainings", "/dates", "/start")
 """Addresses that reveal nothing about a run. Every logged-in user can request them."""
 
 
@@ -452,12 +452,15 @@ def picture_of_list(context: BrowserContext) -> None:
 @pytest.fixture(scope="module")
 def addresses(ui: Ui) -> list[str]:
     """The paths of all routes, listed by the application itself so that no new route is forgotten."""
-    script = "from plugins.training_monitor.app import build; print(*(each.path for each in build().routes))"
+    routes = "(method + each.path for each in build().routes for method in each.methods)"
+    script = f"from plugins.training_monitor.app import build; print(*{routes})"
     environ = {**os.environ, "AIRFLOW_HOME": str(ui.layout.home), "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True)
     found = done.stdout.splitlines()[-1].split()  # a warning of Airflow may come first
-    assert {"/run", "/data", "/report", "/card", "/inputs", "/compare", *OF_NO_RUN} <= {*found}
-    return found
+    assert [each for each in found if not each.startswith("GET")] == ["POST/start.json"]
+    paths = [each.removeprefix("GET") for each in found if each.startswith("GET")]
+    assert {"/run", "/data", "/report", "/card", "/inputs", "/compare", *OF_NO_RUN} <= {*paths}
+    return paths
 
 
 def test_pages_require_a_login_and_permission_for_the_dag(ui: Ui, rich: str, addresses: list[str]) -> None:
@@ -469,6 +472,50 @@ def test_pages_require_a_login_and_permission_for_the_dag(ui: Ui, rich: str, add
     assert answers("stranger") == {path: 200 if path in OF_NO_RUN else 403 for path in addresses}
     # A comparison needs two runs.
     assert answers("reader") == {path: 404 if path in ("/card", "/inputs", "/compare") else 200 for path in addresses}
+
+    def may_start(user: str) -> int:
+        with ui.requests_of(user) as http:
+            return http.post(f"/tenfold/start.json?dag_id={DAG}", json={}).status_code
+
+    assert [may_start(user) for user in ("", "stranger", "reader", "admin")] == [401, 403, 403, 200]
+
+
+def test_a_training_is_started_from_the_page_of_eight_fields(ui: Ui, logged_in: LoggedIn) -> None:
+    with logged_in("admin") as context:
+        seen = Seen(context.new_page())
+        seen.page.goto("/plugin/start-a-training")
+        frame = seen.page.frame_locator("iframe")
+        for label, value in (("Source", ui.layout.samples), ("Dataset name", "my shapes"), ("Epochs", 0)):
+            frame.get_by_label(label).fill(str(value))
+        frame.get_by_text("240 images, ").wait_for()
+        frame.get_by_text("got 'my shapes': my-shapes would do").wait_for()
+        frame.get_by_text("Must be greater than or equal to 1, got 0").wait_for()
+        frame.get_by_label("Dataset name").fill("my-shapes")
+        frame.get_by_label("Epochs").fill("1")
+        frame.get_by_role("button", name="Start", exact=True).click()
+        seen.page.wait_for_url("**/runs/**/plugin/training")
+        run_id = str(seen.page.evaluate("decodeURIComponent(location.pathname.split('/').at(-3))"))
+        form = {"source_uri": str(ui.layout.samples), "dataset_name": "my-shapes", "epochs": 1}
+        assert ui.client.run(run_id)["conf"] == form
+        with ui.requests_of("admin") as http:
+            run = f"/api/v2/dags/{DAG}/dagRuns/{quote(run_id, safe='')}"
+            extract = f"{run}/taskInstances/extract"  # It refuses a form that the page did not check.
+            until(lambda: http.get(extract).json()["state"] == "success", 900, 0.5)
+            http.patch(run, json={"state": "failed"}).raise_for_status()
+        frame.get_by_role("link", name="Start another one like this").click()
+        until(lambda: frame.get_by_label("Epochs").input_value() == "1")
+        assert frame.get_by_label("Same as run").input_value() == run_id
+        assert [each for each in seen.complaints if OF_AIRFLOW not in each] == []
+
+
+def test_a_viewer_cannot_start_a_training_from_the_page(logged_in: LoggedIn) -> None:
+    with logged_in("reader") as context:
+        page = context.new_page()
+        page.goto("/tenfold/start")
+        words = f"You do not have permission to start runs of {DAG}."
+        until(lambda: page.get_by_role("alert").inner_text() == words)
+        page.get_by_role("button", name="Start", exact=True).click()
+        assert page.url.endswith("/tenfold/start")
 
 
 def test_the_dates_of_a_dataset_are_shown_with_their_runs(

@@ -341,11 +341,14 @@ class Client:
         self._app = app
 
     def get(self, address: str, headers: dict[str, str] | None = None) -> httpx.Response:
-        return asyncio.run(self._get(address, headers or {}))
+        return asyncio.run(self._send("GET", address, headers or {}, None))
 
-    async def _get(self, address: str, headers: dict[str, str]) -> httpx.Response:
+    def post(self, address: str, headers: dict[str, str], content: bytes) -> httpx.Response:
+        return asyncio.run(self._send("POST", address, {"Content-Type": "application/json", **headers}, content))
+
+    async def _send(self, method: str, address: str, headers: dict[str, str], content: bytes | None) -> httpx.Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(self._app), base_url="http://airflow") as client:
-            return await client.get(address, headers=headers)
+            return await client.request(method, address, headers=headers, content=content)
 
 
 @pytest.fixture(autouse=True)

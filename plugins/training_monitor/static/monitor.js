@@ -62,20 +62,45 @@ export function download(name, content) {
   setTimeout(() => URL.revokeObjectURL(anchor.href), REVOKE_MS);
 }
 
+// The DAGs that the start page starts, by the kind of their examples.
+export const DAGS = {images: "image_training", table: "tabular_training"};
+
 export class RequestError extends Error {}
 
-// The JSON at one of our addresses. Throws RequestError with a message for the user.
-export async function request_json(address) {
+const REFUSALS = [400, 404, 409, 422];
+
+// The reason in an answer of Airflow.
+async function reason_of(response) {
+  const text = await response.text();
+  try {
+    const {detail} = JSON.parse(text);
+    return typeof detail === "string" ? detail : JSON.stringify(detail);
+  } catch {
+    return text;
+  }
+}
+
+const FORBIDDEN = "You do not have permission to see the runs of this DAG.";
+
+// The JSON at one of our addresses, or of Airflow's API. Throws RequestError with a message for the user.
+export async function request_json(address, options = {}, forbidden = FORBIDDEN) {
   let response;
   try {
-    response = await fetch(address, {credentials: "same-origin"});
+    response = await fetch(address, {credentials: "same-origin", ...options});
   } catch {
     throw new RequestError("Airflow does not answer: trying again.");
   }
   if (response.status === 401) throw new RequestError("You are no longer logged in: reload the page of Airflow.");
-  if (response.status === 403) throw new RequestError("You do not have permission to see the runs of this DAG.");
+  if (response.status === 403) throw new RequestError(forbidden);
+  if (REFUSALS.includes(response.status)) throw new RequestError(`Airflow refused: ${await reason_of(response)}`);
   if (!response.ok) throw new RequestError(`Airflow answered ${response.status}: its log says why.`);
   return response.json();
+}
+
+// Send a value as JSON, and return the answer. Airflow's reason for a refusal is in the message of the RequestError.
+export function send_json(address, value, forbidden) {
+  const options = {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(value)};
+  return request_json(address, options, forbidden);
 }
 
 // A link that leaves the frame. Airflow's frame may neither open a window nor change the page, so Airflow's page does it.

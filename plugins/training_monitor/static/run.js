@@ -1,7 +1,7 @@
 // The page of a run and its training.
 import {Chart} from "./chart.js";
 import {Charts} from "./charts.js";
-import {RequestError, element, follow_theme, link, request_json, table} from "./monitor.js";
+import {DAGS, RequestError, element, follow_theme, link, request_json, table} from "./monitor.js";
 import {Source} from "./source.js";
 
 const EVERY_MS = 5000, EVERY_MS_AFTER_END = 60000;
@@ -61,7 +61,7 @@ class Training {
     this.error?.remove();
     if (!status.title && !status.tiles) {
       const links = (status.links ?? []).map(([words, address]) => link(address, words));
-      this.head.replaceChildren(element("p", {class: "empty"}, status.words), element("nav", {class: "links"}, ...links));
+      this.head.replaceChildren(element("p", {class: "empty"}, status.words), element("nav", {class: "links"}, ...links, ...this.again()));
       return;
     }
     if (!this.title) this.build_head();
@@ -112,7 +112,13 @@ class Training {
     if (this.links_shown === JSON.stringify(links)) return;
     this.links_shown = JSON.stringify(links);
     const beside = element("a", {href: `trainings?${new URLSearchParams(this.ids)}`}, "Compare with another run");
-    this.links.replaceChildren(...links.map(([words, address]) => link(address, words)), beside);
+    this.links.replaceChildren(...links.map(([words, address]) => link(address, words)), beside, ...this.again());
+  }
+
+  // The link to the page that starts a run with the settings of this one, if that page starts runs of its DAG.
+  again() {
+    if (!Object.values(DAGS).includes(this.ids.dag_id)) return [];
+    return [element("a", {href: `start?${new URLSearchParams(this.ids)}`}, "Start another one like this")];
   }
 
   async show_curves(answer) {

@@ -1,6 +1,6 @@
 // The list of all trainings, page by page, the newest first. The user may choose some, to compare them.
 import {keep_state, read_state} from "./address.js";
-import {RequestError, dag_link, element, follow_theme, link, page_link, request_json, run_link} from "./monitor.js";
+import {RequestError, element, follow_theme, link, page_link, request_json, run_link} from "./monitor.js";
 import {Trend} from "./trend.js";
 
 const EVERY_MS = 15000, PAGE = 100, SEARCH_MS = 300, CONTINUE_MS = 100;
@@ -140,9 +140,10 @@ class Trainings {
     const head = element("thead", {}, element("tr", {}, element("td"), ...this.heads));
     this.table = element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Trainings"}, element("table", {class: "list"}, head, this.body));
     this.tools = element("div", {class: "tools"}, this.search, within, this.compare, this.clear, this.hint, this.count);
-    const dates = element("p", {}, element("a", {href: "dates"}, "Dates of a dataset"));
+    const pages = [element("a", {href: "start"}, "Start a training"), element("a", {href: "dates"}, "Dates of a dataset")];
+    const others = element("nav", {class: "links", "aria-label": "Other pages"}, ...pages);
     this.trend = new Trend(read_state(["trend"]).trend, trend => keep_state({trend}));
-    place.append(element("h1", {}, "Training monitor"), dates, this.trend.element, this.tools, help_of_search(), this.filters, this.alert, this.table, this.empty, this.pages);
+    place.append(element("h1", {}, "Training monitor"), others, this.trend.element, this.tools, help_of_search(), this.filters, this.alert, this.table, this.empty, this.pages);
   }
 
   head(column) {
@@ -245,7 +246,7 @@ class Trainings {
     this.table.hidden = !shown;
     this.tools.hidden = !total && !search;
     this.empty.hidden = shown > 0;
-    if (!total) this.empty.replaceChildren("No trainings yet. Trigger ", dag_link("image_training", "image_training"), " to start one.");
+    if (!total) this.empty.replaceChildren("No trainings yet. ", element("a", {href: "start"}, "Start a training"), ".");
     else if (problem) this.empty.replaceChildren(problem);
     else if (!shown) this.empty.replaceChildren(["No trainings match your search.", ...limits].join(" "));
   }
