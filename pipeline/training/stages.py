@@ -25,8 +25,8 @@ MAX_CPU_S = 20.0
 """CPU seconds of a measurement."""
 BUDGET = 0.02
 """A measurement takes at most this share of the CPU time of the input in the whole training."""
-MIN_CPU_S = 1.5
-"""A measurement needs about this many CPU seconds."""
+MIN_CPU_S = 5.0
+"""A measurement needs about this many CPU seconds, half of them to make the graphs of the inputs."""
 MIN_EXAMPLES = 20_000
 """A training of fewer examples, counted in each epoch, is over before a measurement would pay."""
 Prepare = Literal["keep", "resize", "raw"]
@@ -141,5 +141,5 @@ def prepared(dataset: Dataset, sample: Sample, rules: Rules) -> tuple[Dataset, S
         labels = tuple(dataset.labels[label] for label in before.labels)
         return encode(image, labels, before.filename) + image.encoded
 
-    records = [[again(record) for record in of_shard] for of_shard in sample.records]
+    records = [again(record) for record in sample.records]
     return replace(dataset, records=form), sample._replace(records=records)

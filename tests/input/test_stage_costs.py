@@ -1,6 +1,5 @@
 """The stages of the input, one by one: each cut does the work up to its stage, and no more."""
 
-from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 
@@ -34,20 +33,20 @@ def sampled(folder: Path) -> tuple[Dataset, costs.Sample]:
     return dataset, costs.sample_of(folder, dataset)
 
 
-def failing(dataset: Dataset, sample: costs.Sample, damage: Mapping[int, int] | None = None) -> list[str]:
-    """Return the cuts that cannot read all examples. `damage` changes bytes of the last file, by their places."""
-    failed = []
-    with costs._written(dataset, sample) as (folder, shards):
+def failing(dataset: Dataset, sample: costs.Sample, folder: Path, damage: int = 0) -> list[str]:
+    """Return the cuts that cannot read all examples. `damage` is the place of a byte of the last file to change."""
+    examples, failed = len(sample.records), []
+    split = costs.split_of(dataset, folder, costs.write_block(folder, dataset, iter(sample.records), examples), OPTIONS)
+    for stage, cut in batch_kind_of(dataset).stages(split).items():
+        costs.write_block(folder, dataset, iter(sample.records), examples)
         if damage:
-            content = bytearray((folder / shards[-1].name).read_bytes())
-            for place, value in damage.items():
-                content[place] ^= value
-            (folder / shards[-1].name).write_bytes(content)
-        split = costs._split_of(dataset, folder, shards, OPTIONS)
-        for stage, cut in batch_kind_of(dataset).stages(split).items():
+            path = folder / f"{costs.FILES - 1}{dataset.records.ending}"
+            content = bytearray(path.read_bytes())
+            content[damage] ^= 1
+            path.write_bytes(content)
+        with costs.Input(split, cut) as opened:
             try:
-                for _ in costs.batches_of(split, cut).take(split.share.steps):
-                    pass
+                opened.take_block()
             except tf.errors.OpError:
                 failed.append(stage)
     return failed
@@ -55,35 +54,35 @@ def failing(dataset: Dataset, sample: costs.Sample, damage: Mapping[int, int] | 
 
 def with_record(sample: costs.Sample, record: bytes) -> costs.Sample:
     """Return the sample with another record in place of the last one."""
-    *shards, (*others, _) = sample.records
-    return sample._replace(records=[*shards, [*others, record]])
+    return sample._replace(records=[*sample.records[:-1], record])
 
 
-def test_each_cut_of_images_does_the_work_of_its_stage(images: Path) -> None:
+def test_each_cut_of_images_does_the_work_of_its_stage(images: Path, tmp_path: Path) -> None:
     dataset, sample = sampled(images)
-    assert failing(dataset, sample) == []
-    assert failing(dataset, sample, damage={-20: 1}) == ["read", "parse", "decode", "resize"]
-    assert failing(dataset, with_record(sample, b"no example")) == ["parse", "decode", "resize"]
-    features = {**example.decode(sample.records[-1][-1]), dataset.records.keys.encoded: [b"no image"]}
-    assert failing(dataset, with_record(sample, example.encode(features))) == ["decode", "resize"]
+    assert failing(dataset, sample, tmp_path) == []
+    assert failing(dataset, sample, tmp_path, damage=-20) == ["read", "parse", "decode", "resize"]
+    assert failing(dataset, with_record(sample, b"no example"), tmp_path) == ["parse", "decode", "resize"]
+    features = {**example.decode(sample.records[-1]), dataset.records.keys.encoded: [b"no image"]}
+    assert failing(dataset, with_record(sample, example.encode(features)), tmp_path) == ["decode", "resize"]
 
 
-def test_each_cut_of_rows_does_the_work_of_its_stage(rows: Path) -> None:
+def test_each_cut_of_rows_does_the_work_of_its_stage(rows: Path, tmp_path: Path) -> None:
     dataset, sample = sampled(rows)
-    assert failing(dataset, sample) == []
-    assert failing(dataset, sample, damage={-20: 1}) == ["read", "parse"]
-    assert failing(dataset, with_record(sample, b"no example")) == ["parse"]
+    assert failing(dataset, sample, tmp_path) == []
+    assert failing(dataset, sample, tmp_path, damage=-20) == ["read", "parse"]
+    assert failing(dataset, with_record(sample, b"no example"), tmp_path) == ["parse"]
 
 
-@pytest.mark.parametrize("kind", ["images", "rows"])
-def test_all_cuts_have_batches_of_one_form(kind: str, request: pytest.FixtureRequest) -> None:
-    dataset, sample = sampled(request.getfixturevalue(kind))
-    with costs._written(dataset, sample) as (folder, shards):
-        split = costs._split_of(dataset, folder, shards, OPTIONS)
-        cuts = batch_kind_of(dataset).stages(split).values()
-        batches = [next(iter(costs.batches_of(split, cut))) for cut in cuts]
-    first, *others = [tf.nest.map_structure(lambda value: value.dtype, batch) for batch in batches]
-    assert all(each == first for each in others)
+def test_a_block_is_read_only_when_it_is_taken(images: Path, tmp_path: Path) -> None:
+    dataset, sample = sampled(images)
+    split = costs.split_of(dataset, tmp_path, costs.write_block(tmp_path, dataset, iter(sample.records), 21), OPTIONS)
+    whole = batch_kind_of(dataset).stages(split)["resize"]
+    with costs.Input(split, whole) as opened:
+        opened.take_block()
+        for path in tmp_path.iterdir():
+            path.write_bytes(b"")
+        with pytest.raises(tf.errors.OpError):
+            opened.take_block()
 
 
 @pytest.mark.parametrize(("kind", "stages"), [("images", IMAGE_STAGES), ("rows", ROW_STAGES)])
@@ -105,8 +104,6 @@ def test_a_training_that_is_not_worth_it_has_no_rounds(images: Path) -> None:
 
 def test_a_sample_is_of_the_shards_of_its_server(images: Path) -> None:
     dataset = load(images)
-    of_servers = [costs.sample_of(images, dataset, Server(index, 2)).records for index in range(2)]
-    found = [{record for shard in records for record in shard} for records in of_servers]
-    assert [len(records) for records in of_servers] == [2, 2]
+    found = [{*costs.sample_of(images, dataset, Server(index, 2)).records} for index in range(2)]
     assert not found[0] & found[1]
     assert len(found[0] | found[1]) == dataset.splits["train"].examples
