@@ -122,8 +122,9 @@ def _measured(
                 examples=sum(one.examples for one in found),
                 cpu_s=each.cpu_s,
             )
-            is_known = len(found) >= MIN_ROUNDS and costs.is_narrow
-            if not go_on() or is_known or each.cpu_s > budget(costs.total_us):
+            if not go_on():
+                return None
+            if (len(found) >= MIN_ROUNDS and costs.is_narrow) or each.cpu_s > budget(costs.total_us):
                 break
     return costs if len(found) >= MIN_ROUNDS else None
 
