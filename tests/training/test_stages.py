@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +46,9 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(stages, "MIN_ROUNDS", 1)
     sample = stages.sample_of
 
-    def counting(*given: Any) -> Any:
+    def counting(*given: Any, **named: Any) -> Any:
         counted.append(1)
-        return sample(*given)
+        return sample(*given, **named)
 
     monkeypatch.setattr(stages, "sample_of", counting)
     return counted
@@ -57,7 +56,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def train(run: Run) -> list[np.ndarray]:
     run_job(run, lambda: False)
-    return [np.array(weight) for weight in keras.models.load_model(run.model_path).weights]
+    return [weight.numpy() for weight in keras.models.load_model(run.model_path).weights]
 
 
 @pytest.mark.long
@@ -70,8 +69,7 @@ def test_a_measurement_changes_nothing_and_is_used_again(run_in: Callable[[str],
     assert costs == load_stages(second.folder)
     assert list(costs.us) == ["read", "parse", "decode", "resize", "batch"]
 
-    (second.folder.parents[1] / "third").mkdir()
-    unmeasured = replace(second, folder=second.folder.parents[1] / "third")
+    unmeasured = run_in("third")
     (unmeasured.folder / STAGES).write_text("{}", "utf-8")  # As if an earlier attempt had measured it.
     weights.append(train(unmeasured))
     for other in weights[1:]:
