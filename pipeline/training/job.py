@@ -19,6 +19,7 @@ from pipeline.training.log.tensorboard import open_tensorboard
 from pipeline.training.step.strategy import lost_servers_named
 from pipeline.training.stop import Stage
 from pipeline.tuning.advice import with_advice
+from pipeline.tuning.predictions import facts_of, predictions
 
 
 def run_job(
@@ -43,7 +44,11 @@ def run_job(
     training = Training(run, should_stop, cluster, heartbeat, enter)
 
     def format_verdict(verdict: Verdict) -> str:
-        return with_advice(verdict, run.settings, training.dataset.settings)
+        dataset = training.dataset
+        examples = {name: split.examples for name, split in dataset.splits.items()}
+        memory = run.host.get("memory_bytes", 0)
+        facts = facts_of(verdict, run.settings, dataset.settings, examples, folder=run.folder, memory_bytes=memory)
+        return with_advice(verdict, run.settings, dataset.settings, predictions(facts))
 
     with ExitStack() as stack:
         sinks: list[Sink] = [
