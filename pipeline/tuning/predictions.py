@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from math import ceil, floor, log
+from math import ceil, log
 from typing import Any
 
 import numpy as np
@@ -45,8 +45,8 @@ class Costs:
     minutes: float = 0.0
     """One-time, on the cores of this training."""
     memory_bytes: float = 0.0
-    augmentation: str = ""
-    """What the change does to what the model sees, in a sentence."""
+    words: str = ""
+    """What else changes, such as the augmentation."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,13 @@ def facts_of(
     `dataset` has the settings of the dataset, and `examples` the number of examples of each split.
     """
     train, validation = examples.get("train", 0), examples.get("validation", 0)
-    prepared = read_or_empty(folder / PREPARED)
+    try:
+        prepared = {
+            name: (costs_from(each["costs"]), float(each["core_s"]))
+            for name, each in read_or_empty(folder / PREPARED).items()
+        }
+    except (TypeError, KeyError, ValueError):  # Another user of the folder damaged it.
+        prepared = {}
     fraction = float(dataset.get("validation_fraction", settings.validation_fraction))
     return Facts(
         verdict,
@@ -172,8 +178,8 @@ def facts_of(
         validation,
         memory_bytes,
         load_stages(folder),
-        {name: costs for name, each in prepared.items() if (costs := costs_from(each["costs"]))},
-        {name: float(each["core_s"]) for name, each in prepared.items()},
+        {name: costs for name, (costs, _) in prepared.items() if costs},
+        {name: core_s for name, (_, core_s) in prepared.items()},
         # Examples are drawn for the split, so that its share is only about that of the setting.
         is_split=abs(validation / max(train + validation, 1) - fraction) < fraction / 4,
     )
@@ -292,7 +298,7 @@ def _preparations(facts: Facts, rates: Rates) -> Iterator[Prediction]:
                 disk_bytes=costs.bytes_per_example * facts.all_examples,
                 core_hours=core_s / 3600,
                 minutes=core_s / 60 / (facts.verdict.load.usable_cores or 1.0),
-                augmentation=words,
+                words=words,
             ),
             needs_dataset=True,
         )
@@ -307,15 +313,14 @@ def _caches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     kept_bytes = facts.decoded_bytes * facts.all_examples
     # As pipeline/input/cache.py decides it.
     fits = kept_bytes <= facts.memory_bytes / 2
-    for cache in ("memory", "disk"):
-        # With auto, images that fit are kept already, and others can only be kept on a disk.
-        if (cache == "memory" and not fits) or (settings.cache == "auto" and (fits or cache == "memory")):
-            continue
-        size = {"memory_bytes" if cache == "memory" else "disk_bytes": kept_bytes}
-        first, later = rates.whole_us, _kept(rates, stages, facts.decoded_bytes).whole_us
-        whole = (first + (settings.epochs - 1) * later) / settings.epochs
-        words = "each epoch crops the same decoded images, with other crops and flips"
-        yield Prediction({"cache": cache}, estimate_of(first / whole), Costs(**size, augmentation=words), at_epoch=True)
+    first_us, later_us = rates.whole_us, _kept(rates, stages, facts.decoded_bytes).whole_us
+    factor = estimate_of(first_us * settings.epochs / (first_us + (settings.epochs - 1) * later_us))
+    words = "crops are cut from one decoded copy of each image, at the scale of the model"
+    # With auto, images that fit are kept already, and others can only be kept on a disk.
+    if fits and settings.cache == "off":
+        yield Prediction({"cache": "memory"}, factor, Costs(memory_bytes=kept_bytes, words=words), at_epoch=True)
+    if not fits or settings.cache == "off":
+        yield Prediction({"cache": "disk"}, factor, Costs(disk_bytes=kept_bytes, words=words), at_epoch=True)
 
 
 def _kept(rates: Rates, stages: StageCosts, decoded_bytes: float) -> Rates:
@@ -350,22 +355,17 @@ def _less_validation(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     before = count / max(facts.all_examples, 1)
     if not facts.is_split or share < FINE or before <= LOWEST_VALIDATION * MIN_GAIN:
         return
-    whole = float(np.median(rates.whole_us))
-    validation_us = share * whole * facts.train_examples / count  # for each validation example
-    # The rest is the start of a validation, which does not depend on the number of examples.
-    least = rates.step_us if facts.verdict.is_simulated else FORWARD * rates.step_us
-    each_us = between(np.minimum(least, validation_us), validation_us, "start")
-    if facts.verdict.is_simulated:
-        each_us = np.minimum(least, validation_us)
+    in_epoch_us = share * rates.whole_us * facts.train_examples
+    # A simulated validation makes the same steps. The rest of its time is its start, whatever the number of examples.
+    least_us = np.minimum((1 if facts.verdict.is_simulated else FORWARD) * rates.step_us, in_epoch_us / count)
+    each_us = least_us if facts.verdict.is_simulated else between(least_us, in_epoch_us / count, "start")
     validation = LOWEST_VALIDATION * facts.all_examples
-    train = facts.all_examples - validation
-    per_epoch = share * whole * facts.train_examples - each_us * (count - validation)
-    callbacks = (rates.between_us - share * whole) * facts.train_examples
-    after = rates.steps_us + (per_epoch + callbacks) / train
+    between_us = rates.between_us * facts.train_examples - each_us * (count - validation)
+    after = rates.steps_us + between_us / (facts.all_examples - validation)
     yield Prediction(
         {"validation_fraction": LOWEST_VALIDATION},
         estimate_of(rates.whole_us / after),
-        Costs(augmentation=f"{validation:,.0f} instead of {count:,} examples judge each epoch"),
+        Costs(words=f"{validation:,.0f} instead of {count:,} examples judge each epoch"),
         needs_dataset=True,
     )
 
@@ -374,21 +374,17 @@ def _fewer_checkpoints(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     share, settings = facts.verdict.shares.get(Part.CHECKPOINTS, 0.0), facts.settings
     if share < FINE:
         return
-    steps = max(1, ceil(facts.train_examples / settings.batch_size))
-    epoch_s = facts.train_examples * float(np.median(rates.whole_us)) / 1e6
-    if 0 < settings.checkpoint_steps < steps:
-        now, change = floor(steps / settings.checkpoint_steps), {"checkpoint_steps": 0}
-        lost = steps
-    elif 0 < 60 * settings.checkpoint_minutes < epoch_s:
-        now, change = floor(epoch_s / 60 / settings.checkpoint_minutes), {"checkpoint_minutes": 0.0}
-        lost = steps
-    else:
+    steps = ceil(facts.train_examples / settings.batch_size)
+    epoch_minutes = facts.train_examples * float(np.median(rates.whole_us)) / 60e6
+    of_steps = steps / settings.checkpoint_steps if settings.checkpoint_steps else 0.0
+    of_time = epoch_minutes / settings.checkpoint_minutes if settings.checkpoint_minutes else 0.0
+    if max(of_steps, of_time) < 1:
         return
-    # One is written at the end of each epoch in any case.
-    saved_us = share * rates.whole_us * (1 - 1 / max(now, 1))
-    after = replace(rates, step_us=np.maximum(rates.step_us - saved_us, 1e-3))
-    words = f"a killed training repeats up to {lost:,} steps"
-    yield Prediction(change, _gain(rates, after), Costs(augmentation=words), at_epoch=True)
+    # One of the checkpoints of an epoch is written at its end in any case.
+    saved_us = share * rates.whole_us * (1 - 1 / max(of_steps, of_time))
+    change = {"checkpoint_steps": 0} if of_steps >= of_time else {"checkpoint_minutes": 0.0}
+    words = f"a killed training repeats up to {steps:,} steps"
+    yield Prediction(change, _gain(rates, rates.with_step(-saved_us)), Costs(words=words), at_epoch=True)
 
 
 def _larger_batches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
@@ -396,10 +392,9 @@ def _larger_batches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     host = facts.verdict.shares.get(Part.HOST, 0.0)
     if Limit.HOST not in facts.verdict.limits:
         return
-    after = replace(rates, step_us=np.maximum(rates.step_us - host * rates.whole_us / 2, 1e-3))
     words = "fewer and larger updates of the weights, which may need another learning_rate"
     change = {"batch_size": 2 * facts.settings.batch_size}
-    yield Prediction(change, _gain(rates, after), Costs(augmentation=words))
+    yield Prediction(change, _gain(rates, rates.with_step(-host * rates.whole_us / 2)), Costs(words=words))
 
 
 def _more_hardware(facts: Facts, rates: Rates, hardware: Hardware) -> Iterator[Prediction]:

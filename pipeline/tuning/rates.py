@@ -92,6 +92,10 @@ class Rates:
             bytes_per_example=np.full(DRAWS, costs.bytes_per_example),
         )
 
+    def with_step(self, more_us: Draws) -> "Rates":
+        """Return the rates with a step that takes this much longer, or shorter if the time is negative."""
+        return replace(self, step_us=np.maximum(self.step_us + more_us, 1e-3))
+
     def limit(self) -> Limit:
         """Return which resource most draws name as the slowest."""
         times = {
