@@ -3,6 +3,7 @@
 import argparse
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,7 @@ def _format_advice(result: Result) -> str:
 )
 def advise(options: argparse.Namespace) -> Result:
     """Predict how much faster a training would be with other settings or other hardware, and what that costs."""
+    from pipeline.monitor.limits import Limit
     from pipeline.runs.run import find_training, load_run
     from pipeline.tuning.advice import advice
     from pipeline.tuning.predictions import Hardware, predictions
@@ -62,16 +64,18 @@ def advise(options: argparse.Namespace) -> Result:
     if not isinstance(folder, Path):
         raise SettingsError(f"run must be a local folder, got {folder}: copy it from the bucket")
     run = load_run(folder)
-    facts = _facts_of(run, is_measured=not options.from_record)
+    facts = facts_of_run(run, is_measured=not options.from_record)
     gigabytes = options.gigabytes_per_second
     hardware = Hardware(options.cores, options.step_ms, gigabytes and 1e9 * gigabytes)
-    found = predictions(facts, hardware)
+    found, answered = predictions(facts, hardware), _answer(facts, hardware)
+    # On other hardware, the limits of the verdict may be gone.
+    judged = facts.verdict if hardware == Hardware() else replace(facts.verdict, limits=(Limit(answered["limit"]),))
     return {
         "run": str(folder),
         "verdict": facts.verdict.sentence,
         "limits": [limit.value for limit in facts.verdict.limits],
-        **_answer(facts, hardware),
-        "advice": advice(facts.verdict, facts.settings, {}, found),
+        **answered,
+        "advice": advice(judged, facts.settings, {}, found),
         "predictions": [_row(each) for each in found],
     }
 
@@ -81,7 +85,6 @@ def _answer(facts: "Facts", hardware: "Hardware") -> dict[str, Any]:
     from pipeline.config.example_kinds import IMAGES
     from pipeline.monitor.diagnosis import three_digits
     from pipeline.monitor.limits import Limit
-    from pipeline.monitor.verdict import words_of
     from pipeline.tuning.predictions import Hardware, rates_on
     from pipeline.tuning.rates import estimate_of
 
@@ -99,7 +102,7 @@ def _answer(facts: "Facts", hardware: "Hardware") -> dict[str, Any]:
     return {
         "examples_per_s": rate._asdict(),
         "limit": limit.value,
-        "sentence": f"{sentence}; the limit is {words_of(limit)}{missing}.",
+        "sentence": f"{sentence}; the limit is {limit.value}{missing}.",
     }
 
 
@@ -113,7 +116,8 @@ def _row(prediction: "Prediction") -> Mapping[str, Any]:
     }
 
 
-def _facts_of(run: "Run", *, is_measured: bool) -> "Facts":
+def facts_of_run(run: "Run", *, is_measured: bool) -> "Facts":
+    """Return what is known of a training. With `is_measured`, the stages of its input are measured if they were not."""
     from pipeline.dataset.manifest import load_allowed
     from pipeline.monitor.verdict import diagnose_run
     from pipeline.storage import place_of

@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.config.automatic import TrainingSettings
 from pipeline.config.example_kinds import IMAGES, TABLE
 from pipeline.monitor.limits import IDLE_GPU, Limit
-from pipeline.monitor.verdict import Verdict, words_of
+from pipeline.monitor.verdict import Verdict
 from pipeline.tuning.contenders import PREPARED_PER_CROP
 from pipeline.tuning.predictions import Prediction
 
@@ -71,7 +71,7 @@ def advice(
     best = [f"{gains[0].action}: {gains[0].words()}"] if gains else []
     if pieces or best:
         return f"Next: {'; or '.join([*best, *pieces])}."
-    return f"No setting makes it faster: the limit is {words_of(verdict.limit)}." if found else ""
+    return f"No setting makes it faster: the limit is {verdict.limit.value}." if found else ""
 
 
 def _hinted(change: Change, settings: TrainingSettings, verdict: Verdict) -> str:

@@ -137,11 +137,11 @@ class Facts:
     """Whether the setting `validation_fraction` made the validation split, and not the source."""
 
     @property
-    def decoded_bytes(self) -> float:
-        """Bytes of a decoded image that is kept (pipeline/input/cache.py)."""
-        settings = self.settings
-        larger = 1.0 if settings.crop == "whole" else PREPARED_PER_CROP**2 * 4 / 3
-        return settings.image_size**2 * 3 * larger
+    def decoded_bytes(self) -> int:
+        """Bytes of all decoded images, as `cached_bytes` of pipeline/input/cache.py counts them."""
+        seen = self.settings.image_size**2 * 3
+        larger = seen if self.settings.crop == "whole" else round(seen * PREPARED_PER_CROP**2 * 4 / 3)
+        return self.train_examples * larger + self.validation_examples * seen
 
     @property
     def all_examples(self) -> int:
@@ -310,10 +310,9 @@ def _caches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     can_keep = settings.example_kind == IMAGES and settings.crop != "random_resized" and not settings.balanced
     if not can_keep or settings.epochs < 2 or settings.cache not in ("off", "auto") or stages is None:
         return
-    kept_bytes = facts.decoded_bytes * facts.all_examples
-    # As pipeline/input/cache.py decides it.
-    fits = kept_bytes <= facts.memory_bytes / 2
-    first_us, later_us = rates.whole_us, _kept(rates, stages, facts.decoded_bytes).whole_us
+    kept_bytes = facts.decoded_bytes
+    fits = kept_bytes <= facts.memory_bytes / 2  # As pipeline/input/cache.py decides it.
+    first_us, later_us = rates.whole_us, _kept(rates, stages, kept_bytes / facts.all_examples).whole_us
     factor = estimate_of(first_us * settings.epochs / (first_us + (settings.epochs - 1) * later_us))
     words = "crops are cut from one decoded copy of each image, at the scale of the model"
     # With auto, images that fit are kept already, and others can only be kept on a disk.

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.commands.advise import advise
+from pipeline.commands.advise import advise, facts_of_run
 from pipeline.config.automatic import training_settings
 from pipeline.dataset.manifest import load
 from pipeline.errors import SettingsError
+from pipeline.input.cache import cached_bytes
+from pipeline.input.options import batch_options
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import load_result, load_run
 from pipeline.training.advise import measure_missing
@@ -38,7 +40,7 @@ def trained(tmp_path: Path, published: Path) -> Path:
 def test_a_training_is_advised_from_its_record_and_from_measured_stages(trained: Path, published: Path):
     result = load_result(trained)
     assert result is not None
-    assert result["verdict"].endswith("No setting makes it faster: the limit is Compute-bound.")
+    assert result["verdict"].endswith("No setting makes it faster: the limit is compute.")
     before = advised(trained)
     assert [[*each["change"]] for each in before["predictions"]] == [["cores"]]
     assert "were not measured" in before["sentence"]
@@ -49,8 +51,10 @@ def test_a_training_is_advised_from_its_record_and_from_measured_stages(trained:
     assert {'{"prepare": "resize", "prepare_size": 37}', '{"prepare": "raw", "prepare_size": 37}'} <= {*changes}
     # The simulated accelerator limits it, so nothing gains.
     assert all(each["factor"]["value"] == pytest.approx(1, abs=0.05) for each in found["predictions"])
-    assert found["advice"] == "No setting makes it faster: the limit is Compute-bound."
-    assert "the limit is Compute-bound." in advise.printer(found)
+    assert found["advice"] == "No setting makes it faster: the limit is compute."
+    assert "the limit is compute." in advise.printer(found)
+    of, options = facts_of_run(load_run(trained), is_measured=False), batch_options(load_run(trained).settings)
+    assert of.decoded_bytes == cached_bytes(load(published), options)
     measured = (trained / PREPARED).stat().st_mtime_ns
     measure_missing(load_run(trained), load(published), max_cpu_s=6.0)
     assert (trained / PREPARED).stat().st_mtime_ns == measured  # once

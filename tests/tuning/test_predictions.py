@@ -121,7 +121,7 @@ def test_several_possible_limits_widen_the_interval():
 def test_decoded_images_gain_from_the_second_epoch_on():
     """Later epochs need 100 µs for a batch, and up to 20 µs x 5 for reading images of five times the bytes."""
     of = facts(settings={"crop": "random", "cache": "off"})
-    low, high = (4 / (1 + 3 * later / 1000) for later in (100 + 20 * of.decoded_bytes / 50_000, 100))
+    low, high = (4 / (1 + 3 * later / 1000) for later in (100 + 20 * of.decoded_bytes / 1000 / 50_000, 100))
     predicted = found(of, "cache")
     assert low <= predicted.factor.low < predicted.factor.high <= high
     assert predicted.at_epoch
@@ -217,9 +217,7 @@ def test_if_nothing_helps_the_advice_names_the_limit():
     of = facts(verdict(Limit.COMPUTE, wait=0.0, own_cores=1.0))
     assert not any(each.is_gain for each in predictions(of))
     settings = training_settings({**SETTINGS, "simulated_step_ms": 10})
-    assert (
-        advice(of.verdict, settings, {}, predictions(of)) == "No setting makes it faster: the limit is Compute-bound."
-    )
+    assert advice(of.verdict, settings, {}, predictions(of)) == "No setting makes it faster: the limit is compute."
 
 
 def test_a_record_is_explained_exactly():
