@@ -312,14 +312,22 @@ def _caches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
         return
     kept_bytes = facts.decoded_bytes
     fits = kept_bytes <= facts.memory_bytes / 2  # As pipeline/input/cache.py decides it.
-    first_us, later_us = rates.whole_us, _kept(rates, stages, kept_bytes / facts.all_examples).whole_us
-    factor = estimate_of(first_us * settings.epochs / (first_us + (settings.epochs - 1) * later_us))
+    kept = _kept(rates, stages, kept_bytes / facts.all_examples)
+    # The buffer that shuffles images in memory holds all of them, and is filled before the first batch of an epoch.
+    filled_us = between(0.0, stages.us["batch"].value, "filled")
     words = "crops are cut from one decoded copy of each image, at the scale of the model"
     # With auto, images that fit are kept already, and others can only be kept on a disk.
     if fits and settings.cache == "off":
+        factor = _later_gain(rates, kept.whole_us + filled_us, settings.epochs)
         yield Prediction({"cache": "memory"}, factor, Costs(memory_bytes=kept_bytes, words=words), at_epoch=True)
     if not fits or settings.cache == "off":
+        factor = _later_gain(rates, kept.whole_us, settings.epochs)
         yield Prediction({"cache": "disk"}, factor, Costs(disk_bytes=kept_bytes, words=words), at_epoch=True)
+
+
+def _later_gain(rates: Rates, later_us: Draws, epochs: int) -> Estimate:
+    """Return the gain of a change that the first epoch does not have."""
+    return estimate_of(rates.whole_us * epochs / (rates.whole_us + (epochs - 1) * later_us))
 
 
 def _kept(rates: Rates, stages: StageCosts, decoded_bytes: float) -> Rates:
