@@ -77,10 +77,8 @@ class Prediction:
     def action(self) -> str:
         """What to do, with the settings."""
         name, value = next(iter(self.change.items()))
-        values = ", ".join(
-            f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
-            for name, value in self.change.items()
-        )
+        shown = ((name, f"{one:g}" if isinstance(one, float) else one) for name, one in self.change.items())
+        values = ", ".join(f"{name}={one}" for name, one in shown)
         return f"{_ACTIONS.get(value) or _ACTIONS[name]} ({values})"
 
     def as_json(self) -> dict[str, Any]:
@@ -284,13 +282,12 @@ def _preparations(facts: Facts, rates: Rates) -> Iterator[Prediction]:
             continue
         after = rates.with_costs(costs)
         if not facts.verdict.is_simulated:
-            # A validation decodes, too. How much of its time that takes was not measured.
-            ratio = np.minimum(after.steps_us / rates.steps_us, 1)
-            after = replace(after, between_us=rates.between_us * between(ratio, 1.0, "validation"))
+            # A validation decodes, too, for a part of its time that was not measured.
+            saved = between(0.0, 1 - np.minimum(after.steps_us / rates.steps_us, 1), "validation")
+            validation_us = facts.verdict.shares.get(Part.VALIDATION, 0.0) * rates.whole_us
+            after = replace(after, between_us=rates.between_us - saved * validation_us)
         core_s = facts.prepared_core_s.get(prepare, 0.0) * facts.all_examples
-        words = f"crops are cut from images whose shorter side has {size} pixels"
-        if settings.crop == "random_resized":
-            words += ", so that small crops are enlarged more"
+        enlarged = ", so that small crops are enlarged more" if settings.crop == "random_resized" else ""
         yield Prediction(
             {"prepare": prepare, "prepare_size": size},
             _gain(rates, after),
@@ -298,7 +295,7 @@ def _preparations(facts: Facts, rates: Rates) -> Iterator[Prediction]:
                 disk_bytes=costs.bytes_per_example * facts.all_examples,
                 core_hours=core_s / 3600,
                 minutes=core_s / 60 / (facts.verdict.load.usable_cores or 1.0),
-                words=words,
+                words=f"crops are cut from images whose shorter side has {size} pixels{enlarged}",
             ),
             needs_dataset=True,
         )
@@ -317,17 +314,13 @@ def _caches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     filled_us = between(0.0, stages.us["batch"].value, "filled")
     words = "crops are cut from one decoded copy of each image, at the scale of the model"
     # With auto, images that fit are kept already, and others can only be kept on a disk.
-    if fits and settings.cache == "off":
-        factor = _later_gain(rates, kept.whole_us + filled_us, settings.epochs)
-        yield Prediction({"cache": "memory"}, factor, Costs(memory_bytes=kept_bytes, words=words), at_epoch=True)
+    later = {"memory": kept.whole_us + filled_us} if fits and settings.cache == "off" else {}
     if not fits or settings.cache == "off":
-        factor = _later_gain(rates, kept.whole_us, settings.epochs)
-        yield Prediction({"cache": "disk"}, factor, Costs(disk_bytes=kept_bytes, words=words), at_epoch=True)
-
-
-def _later_gain(rates: Rates, later_us: Draws, epochs: int) -> Estimate:
-    """Return the gain of a change that the first epoch does not have."""
-    return estimate_of(rates.whole_us * epochs / (rates.whole_us + (epochs - 1) * later_us))
+        later["disk"] = kept.whole_us
+    for cache, later_us in later.items():
+        factor = settings.epochs * rates.whole_us / (rates.whole_us + (settings.epochs - 1) * later_us)
+        size = {"memory_bytes" if cache == "memory" else "disk_bytes": float(kept_bytes)}
+        yield Prediction({"cache": cache}, estimate_of(factor), Costs(**size, words=words), at_epoch=True)
 
 
 def _kept(rates: Rates, stages: StageCosts, decoded_bytes: float) -> Rates:

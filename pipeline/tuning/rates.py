@@ -98,14 +98,9 @@ class Rates:
 
     def limit(self) -> Limit:
         """Return which resource most draws name as the slowest."""
-        times = {
-            Limit.COMPUTE: self.step_us,
-            Limit.DECODING: self.cores_us,
-            Limit.READING: self.reading_us,
-            Limit.SERIAL: self.serial_us,
-            Limit.WAITING: self.outside_us,
-        }
-        return list(times)[int(np.bincount(np.argmax([*times.values()], axis=0)).argmax())]
+        limits = (Limit.COMPUTE, Limit.DECODING, Limit.READING, Limit.SERIAL, Limit.WAITING)
+        times = [self.step_us, self.cores_us, self.reading_us, self.serial_us, self.outside_us]
+        return limits[int(np.bincount(np.argmax(times, axis=0)).argmax())]
 
 
 def estimate_of(draws: Draws) -> Estimate:
@@ -121,8 +116,7 @@ def costs_us(costs: StageCosts) -> Draws:
 
 def between(low: Any, high: Any, name: str) -> Draws:
     """Return draws of a number of which only its ends are known."""
-    values: Draws = low + (high - low) * _random(name).random(DRAWS)
-    return values
+    return np.asarray(low + (high - low) * _random(name).random(DRAWS))
 
 
 def _drawn(estimate: Estimate, name: str) -> Draws:
@@ -138,10 +132,7 @@ def _random(name: str) -> np.random.Generator:
 
 
 def observed(verdict: Verdict, stages: StageCosts | None) -> Rates:
-    """Return the rates of a training, from its record and the costs of its stages.
-
-    They explain the measured time exactly. Without costs of the stages, the record bounds what the input takes.
-    """
+    """Return the rates of a training. They explain the time of its steps exactly."""
     load, whole_us = verdict.load, 1e6 / verdict.examples_per_s
     busy_us = whole_us * (1 - verdict.wait_fraction)
     usable = load.usable_cores or load.cores or 1.0
@@ -153,23 +144,21 @@ def observed(verdict: Verdict, stages: StageCosts | None) -> Rates:
     is_full = np.isin(cause, [*_ON_CORES]) | (used >= BUSY * reachable)
     cores = np.where(is_full, used, between(max(BUSY * reachable, used), reachable, "cores"))
     step_us = _step_us(verdict, busy_us, input_us / cores, other_us / cores, is_full)
-    serial_us = np.where(np.isin(cause, [*_ONE_BY_ONE]), whole_us, 0.0)
-    outside_us = np.where(np.isin(cause, [*_OUTSIDE]), whole_us, 0.0)
     bytes_per_example = np.full(DRAWS, stages.bytes_per_example if stages else 0.0)
     reads = (cause == Limit.READING) & (bytes_per_example > 0)
+    is_outside = np.isin(cause, [*_OUTSIDE]) | ((cause == Limit.READING) & ~reads)
     steps = 1 - sum(verdict.shares.get(part, 0.0) for part in (Part.VALIDATION, Part.CALLBACKS))
-    nothing = np.zeros(DRAWS)
     rates = Rates(
         step_us=step_us,
         input_us=input_us,
         other_us=other_us,
-        serial_us=serial_us,
-        outside_us=np.where((cause == Limit.READING) & ~reads, whole_us, outside_us),
+        serial_us=np.where(np.isin(cause, [*_ONE_BY_ONE]), whole_us, 0.0),
+        outside_us=np.where(is_outside, whole_us, 0.0),
         bytes_per_example=bytes_per_example,
         bytes_per_us=np.where(reads, bytes_per_example / whole_us, np.inf),
         cores=cores,
-        overlap=nothing + 1,
-        gap_us=nothing,
+        overlap=np.ones(DRAWS),
+        gap_us=np.zeros(DRAWS),
         between_us=np.full(DRAWS, whole_us * (1 / max(steps, 1e-3) - 1)),
         inflation=inflation,
     )
@@ -189,9 +178,7 @@ def _causes(limits: Sequence[Limit]) -> "NDArray[Any]":
     return np.array(named)[_random("causes").integers(len(named), size=DRAWS)]
 
 
-def _split_cpu(
-    verdict: Verdict, stages: StageCosts | None, cpu_us: float, busy_us: float
-) -> tuple[Draws, Draws, Draws]:
+def _split_cpu(verdict: Verdict, stages: StageCosts | None, cpu_us: float, busy_us: float) -> Sequence[Draws]:
     """Return the processor time of the input, that of the rest, and how much more the input took than measured."""
     if stages is None:
         # A simulated step needs no core, one of a GPU at most one, and one on the cores may need all.
