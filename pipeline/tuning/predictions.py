@@ -1,9 +1,9 @@
 """What a change of a setting would gain, and what it costs, predicted from what was measured of one training."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import ceil, log
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from pipeline.tuning.stages import StageCosts, costs_from, load_stages
 
 PREPARED = "prepared_stages.json"
 """The file in the folder of a training with the costs of the stages if the dataset was prepared in another way."""
-FURTHER = {"keep": ("resize", "raw"), "resize": ("raw",)}
+FURTHER: Mapping[str, Sequence[Literal["resize", "raw"]]] = {"keep": ("resize", "raw"), "resize": ("raw",)}
 """The preparations that may follow each other."""
 CORES, GIGABYTES = "cores", "gigabytes_per_second"
 """Changes of the hardware, which no setting makes."""
@@ -338,7 +338,7 @@ def _more_prefetched(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     if Limit.BUFFER not in verdict.limits or not verdict.bridged_ms or not verdict.wait_ms:
         return
     batches = MORE_PREFETCHED * settings.prefetch_batches
-    left_ms = np.interp(batches - settings.prefetch_batches, *zip(*verdict.bridged_ms.items(), strict=True))
+    left_ms = np.interp(batches - settings.prefetch_batches, [*verdict.bridged_ms], [*verdict.bridged_ms.values()])
     saved_us = 1e3 * (verdict.wait_ms - left_ms) * (1e6 / verdict.examples_per_s) / (1e3 * verdict.step_ms)
     steps_us = np.maximum(rates.steps_us - saved_us, np.maximum(rates.step_us, rates.supply_us))
     batch_bytes = 3.0 * settings.image_size**2 * settings.batch_size if settings.example_kind == IMAGES else 0.0

@@ -71,7 +71,8 @@ class Rates:
     @property
     def supply_us(self) -> Draws:
         """Time of the input."""
-        return np.maximum.reduce([self.cores_us, self.reading_us, self.serial_us, self.outside_us])
+        slowest: Draws = np.maximum.reduce([self.cores_us, self.reading_us, self.serial_us, self.outside_us])
+        return slowest
 
     @property
     def steps_us(self) -> Draws:
@@ -111,7 +112,8 @@ def estimate_of(draws: Draws) -> Estimate:
 
 def costs_us(costs: StageCosts) -> Draws:
     """Return the processor time of all stages, in microseconds per example."""
-    return np.sum([_drawn(each, name) for name, each in costs.us.items()], axis=0)
+    total: Draws = np.sum([_drawn(each, name) for name, each in costs.us.items()], axis=0)
+    return total
 
 
 def between(low: Any, high: Any, name: str) -> Draws:
