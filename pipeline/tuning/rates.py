@@ -141,10 +141,10 @@ def observed(verdict: Verdict, stages: StageCosts | None) -> Rates:
     used = min(load.own_cores, usable) if load.own_cores else usable * BUSY
     input_us, other_us, inflation = _split_cpu(verdict, stages, used * whole_us, busy_us)
     cause = _causes(verdict.limits)
-    # Cores that other programs hold are not there for the training.
-    reachable = usable if load.idle_cores is None else min(usable, max(used, used + load.idle_cores))
-    is_full = np.isin(cause, [*_ON_CORES]) | (used >= BUSY * reachable)
-    cores = np.where(is_full, used, between(max(BUSY * reachable, used), reachable, "cores"))
+    # How many of the cores of other programs it would get is unknown, as long as it does not miss them.
+    free = usable if load.idle_cores is None else min(usable, used + load.idle_cores)
+    is_full = np.isin(cause, [*_ON_CORES]) | (used >= BUSY * usable)
+    cores = np.where(is_full, used, between(max(BUSY * free, used), usable, "cores"))
     step_us = _step_us(verdict, busy_us, input_us / cores, other_us / cores, is_full)
     bytes_per_example = np.full(DRAWS, stages.bytes_per_example if stages else 0.0)
     reads = (cause == Limit.READING) & (bytes_per_example > 0)

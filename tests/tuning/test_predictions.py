@@ -110,6 +110,14 @@ def test_an_input_that_reads_is_limited_by_its_bytes():
     assert found(facts(of), "gigabytes_per_second").factor.value == pytest.approx(1.75, abs=0.25)
 
 
+def test_cores_of_other_programs_may_be_had_if_none_was_missed():
+    """A tenth of a core was used, and others used the rest. With a step of no time, the cores would be the limit."""
+    of = facts(verdict(Limit.COMPUTE, us=10_000, wait=0.0, own_cores=0.1, busy=100.0))
+    cores_us = rates_on(of, Hardware(step_ms=0.001)).whole_us
+    assert cores_us.min() == pytest.approx(500, rel=0.01)  # of two cores
+    assert 9_000 < cores_us.max() <= 10_000  # of a tenth of one
+
+
 def test_several_possible_limits_widen_the_interval():
     of = verdict(Limit.DECODING, Limit.SERIAL, us=1000, own_cores=1.2)
     _, low, high = found(facts(of), "prepare").factor
