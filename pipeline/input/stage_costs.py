@@ -42,8 +42,8 @@ BLOCK_S = 0.06
 CORES_OF_BLOCK = 8
 _QUIET_S, _QUIET_SHARE, _QUIET_TIMES = 0.002, 0.15, 3
 """All threads are idle if they used less than this share of a core in this time, this many times one after another."""
-_MAX_WAIT_S = 1.0
-"""A thread of another part of the process may never be idle."""
+_MAX_WAIT_S = 0.25
+"""A thread of another part of the process may never be idle, or other programs hold up all of them."""
 
 
 class Sample(NamedTuple):
@@ -182,15 +182,15 @@ def _wait_until_idle() -> tuple[float, float]:
     """Wait until the threads of the input have filled its buffers. Return CPU time and clock of their last work."""
     last = time.process_time(), time.perf_counter()
     give_up, quiet = last[1] + _MAX_WAIT_S, 0
-    while quiet < _QUIET_TIMES and last[1] < give_up:
-        before = time.process_time(), time.perf_counter()
+    while quiet < _QUIET_TIMES and time.perf_counter() < give_up:
+        cpu, clock = time.process_time(), time.perf_counter()
         time.sleep(_QUIET_S)
-        cpu, clock = time.process_time() - before[0], time.perf_counter() - before[1]
-        # After a pause, such as one by a CPU quota, the other threads have had no time to work either.
-        is_quiet = cpu < _QUIET_SHARE * clock and clock < 3 * _QUIET_S
-        quiet = quiet + 1 if is_quiet else 0
-        if not is_quiet:
-            last = time.process_time(), time.perf_counter()
+        after = time.process_time(), time.perf_counter()
+        if after[0] - cpu > _QUIET_SHARE * (after[1] - clock):
+            last, quiet = after, 0
+        elif after[1] - clock < 3 * _QUIET_S:
+            quiet += 1
+        # Else it is unknown: a CPU quota or other programs held up this thread, and the other threads, too.
     return last
 
 

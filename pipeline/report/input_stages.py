@@ -42,10 +42,10 @@ class InputStages:
     def sentence(self) -> str:
         """What each stage takes of the time of an example, and which server is slow."""
         first, *others = self.servers
-        of_server = f"On server {first}: " if others else ""
+        of_server = f"{self.unit} on server {first}" if others else self.unit
         slow = slow_stage(self.servers)
-        sentences = self.servers[first].sentence(self.unit), slow.sentence(self.unit) if slow else ""
-        return of_server + " ".join(filter(None, sentences))
+        sentences = self.servers[first].sentence(of_server), slow.sentence(self.unit) if slow else ""
+        return " ".join(filter(None, sentences))
 
     @property
     def head(self) -> tuple[str, ...]:

@@ -123,7 +123,7 @@ def _measured(
                 cpu_s=each.cpu_s,
             )
             is_known = len(found) >= MIN_ROUNDS and costs.is_narrow
-            if is_known or each.cpu_s > budget(costs.total_us) or not go_on():
+            if not go_on() or is_known or each.cpu_s > budget(costs.total_us):
                 break
     return costs if len(found) >= MIN_ROUNDS else None
 

@@ -43,7 +43,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     # The trainings of tests are over before a measurement would pay.
     monkeypatch.setattr(stages, "MIN_EXAMPLES", 0)
     monkeypatch.setattr(stages, "BUDGET", 1e6)
-    monkeypatch.setattr(stages, "MAX_CPU_S", 2.0)
+    monkeypatch.setattr(stages, "MAX_CPU_S", 10.0)
     sample = stages.sample_of
 
     def counting(*given: Any) -> Any:
