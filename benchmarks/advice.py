@@ -166,7 +166,9 @@ def predicted(job: Job, pair: Pair, trained: Path, place: Place) -> Mapping[str,
         settings = training_settings({"prefetch_batches": job.prefetched})
         found = [each.as_json() for each in predictions(Facts(diagnose_run(trained), settings))]
     else:
-        advised = _advised(job, trained, place)
+        # The other changes follow from the record, and measuring the stages takes a minute.
+        of_stages = pair.is_hardware or {"prepare", "cache"} & pair.change.keys()
+        advised = _advised(job, trained, place, *([] if of_stages else ["--from-record"]))
         if pair.is_hardware:
             options = [
                 word for name, value in pair.change.items() for word in (f"--{name.replace('_', '-')}", str(value))
