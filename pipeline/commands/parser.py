@@ -22,6 +22,7 @@ COMMANDS = (
     dates.dates,
     datasets.labels,
     training.train,
+    training.apply,
     pages.compare_inputs,
     datasets.verify,
     datasets.index,

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from pipeline.runs.files import load_files
+from pipeline.runs.changes import load_changes, newest_values
+from pipeline.runs.files import RunFiles, load_files
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.live_figures import frames
 from pipeline.watch.status import last_sample, status
@@ -46,7 +47,10 @@ def page_data(
     # The page draws other figures now, whose charts begin empty: it needs all rows.
     after = after if name == shown else None
     return {
-        "status": status(files, whole, is_over, _silent_s(heartbeats, training, whole, is_over or files.is_complete)),
+        "status": {
+            **status(files, whole, is_over, _silent_s(heartbeats, training, whole, is_over or files.is_complete)),
+            "changes": _changes(files, training, is_over or files.is_complete),
+        },
         "frames": name,
         "figures": None if name == shown else frames(figures),
         "start": round(1000 * view.start),
@@ -55,6 +59,15 @@ def page_data(
         "after": after,
         "columns": {**(over_time if after is None else {}), **columns_of_epochs(view)},
         "newer": {} if after is None else {source: _rows_after(rows, after) for source, rows in over_time.items()},
+    }
+
+
+def _changes(files: RunFiles, training: Path, is_over: bool) -> dict[str, Any]:
+    """Return what changed in a training and when, and the values of the settings that can still change."""
+    changes = load_changes(training)
+    return {
+        "sentences": [str(change) for change in changes],
+        "values": [] if is_over else [*newest_values(files.settings, changes).items()],
     }
 
 
