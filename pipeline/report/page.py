@@ -20,9 +20,11 @@ from pipeline.report import evaluation_section as evaluation
 from pipeline.report.about_run import links_of, settings_of
 from pipeline.report.components import Table, environment, fact_tables
 from pipeline.report.drawing import Figure, embedded
+from pipeline.report.input_stages import InputStages
 from pipeline.report.timeline import timeline as timeline_of
 from pipeline.runs.recorded_run import RecordedRun, load_recorded_run
 from pipeline.tuning.advice import advice
+from pipeline.tuning.predictions import facts_of, predictions
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ def render(
     images: Sequence[tuple[str, bytes]] = (),
     rows: Sequence[Mapping[str, str]] = (),
     has_csv: bool = False,
+    stages: InputStages | None = None,
 ) -> str:
     """Return the page as HTML that loads nothing from anywhere.
 
@@ -55,6 +58,7 @@ def render(
         images: Key and file of each image of `shown_positions` of the answers.
         rows: For a table, the values of each row of `shown_positions`, by column.
         has_csv: Whether `mistakes.csv` is beside the page.
+        stages: What the stages of the input cost, if that was measured.
     """
     summary, diagnosis = summarize(run.judged), diagnose(run)
     evaluated = evaluation.view(run.evaluation)
@@ -64,6 +68,7 @@ def render(
     drawn = {
         "learning": figures.learning(run.epochs),
         "timeline": timeline,
+        "stages": stages.figure() if stages else None,
         "machine": machine,
         "servers": utilization.servers(run.servers, run.epochs) if len(run.servers) > 1 else None,
         "times": figures.times(run.judged, run.epochs),
@@ -138,8 +143,13 @@ def quality(run: RecordedRun) -> Headline:
 def speed(run: RecordedRun, summary: Summary, diagnosis: Verdict) -> Headline:
     """Say how fast the training is, what limits it, and what to change if the settings are valid here."""
     first_fact = f"{diagnosis.sentence.partition('; ')[0].rstrip('.')}."
+    prepared, splits = run.dataset.get("settings") or {}, run.dataset.get("splits") or {}
+    examples = {name: int(split.get("examples", 0)) for name, split in splits.items()}
+    memory = run.files.host.get("memory_bytes", 0)
     try:
-        change = advice(diagnosis, training_settings(run.files.settings), run.dataset.get("settings") or {})
+        settings = training_settings(run.files.settings)
+        facts = facts_of(diagnosis, settings, prepared, examples, folder=run.folder, memory_bytes=memory)
+        change = advice(diagnosis, settings, prepared, predictions(facts))
     # This machine may lack a kind of source that the run used. Its verdict still holds.
     except SettingsError:
         change = ""

@@ -33,7 +33,7 @@ from pipeline.training.step.simulated import batches_without_data
 from pipeline.training.step.strategy import all_agree, batches_ahead, broadcast, taken_ahead
 
 BestChange: TypeAlias = Callable[[TrainingSettings], Mapping[str, Any]]
-"""Returns the values of settings that would make a training faster; none if nothing would."""
+"""Takes the settings of the last epoch, and returns the values that would make the next ones faster, if any."""
 ADVICE = "advice"
 """The changes that a training requests by itself have this name."""
 _log = logging.getLogger(__name__)
@@ -93,9 +93,10 @@ class CurrentInput:
 
     def request(self, best_change: BestChange) -> None:
         """With advice=apply, request what `best_change` returns. What was changed before is not changed once more."""
+        best = best_change(self.effect.settings)
         if self._run.settings.advice != "apply" or not self._run.server.is_chief:
             return
-        for field, value in best_change(self.effect.settings).items():
+        for field, value in best.items():
             if field not in {change.field for change in self._taken}:
                 try:
                     request_change(self._run.training, field, value, ADVICE)

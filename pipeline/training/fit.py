@@ -29,8 +29,8 @@ _log = logging.getLogger(__name__)
 def fit(training: Training, monitor: Monitor, best_change: BestChange = lambda settings: {}) -> None:
     """Train all epochs that are left. Server 0 then evaluates the best model, and exports it.
 
-    With advice=apply, server 0 calls `best_change` before each epoch but the first of an attempt, with the settings of
-    the epoch before. On a simulated accelerator, no model is evaluated, because none has learned anything.
+    `best_change` is called before each epoch but the first of an attempt. With advice=apply, the training requests what
+    it returns. On a simulated accelerator, no model is evaluated, because none has learned anything.
 
     Raises:
         Preempted: If a stop was requested. A checkpoint is written before.

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.config.automatic import training_settings
 from pipeline.runs.changes import load_changes
-from pipeline.runs.files import RUN_FORMAT
+from pipeline.runs.files import OFFERS, RUN_FORMAT
 from tests.plugins.test_trainings import Client, client, logged_in
 from tests.report.rich import rich_run
 
@@ -122,3 +122,16 @@ def test_a_run_that_has_ended_does_not_change(client: Client, training: Path):
         409,
         "the run has ended, so nothing can change in its training",
     )
+
+
+def test_the_tab_offers_the_changes_that_the_training_predicts(client: Client, training: Path):
+    editor = with_cookie("user", "us")
+    offer = {"change": {"prefetch_batches": 16}, "words": "1.6 times faster (1.5 to 1.7)"}
+    (training / OFFERS).write_text(json.dumps({"offers": [offer, {"change": {"batch_size": 64}, "words": "2 times"}]}))
+    before = shown(client, editor)
+    assert before["offers"] == [[offer["words"], offer["change"]]]
+    requested(client, editor, before["token"], field="prefetch_batches", value="16")
+    assert shown(client, editor)["offers"] == []
+    for damaged in ("[]", '{"offers": [1]}', '{"offers": [{"words": "x", "change": 1}]}', "no json"):
+        (training / OFFERS).write_text(damaged)
+        assert shown(client, editor)["offers"] == []

@@ -16,7 +16,7 @@ from pipeline.config.automatic import training_settings
 from pipeline.monitor.live import LiveVerdict
 from pipeline.monitor.row import Row, Sink
 from pipeline.runs.changes import load_changes
-from pipeline.runs.files import RUN_FORMAT, VERDICT
+from pipeline.runs.files import OFFERS, RUN_FORMAT, VERDICT
 from tests.axe import SIZES, serious
 from tests.browser import CUT_KEYS, Seen, browser, patient
 from tests.monitor.test_live import slow_steps
@@ -161,18 +161,24 @@ def test_a_person_who_may_edit_the_run_changes_a_setting_on_its_tab(
     values = training_settings({**SETTINGS, "epochs": 9}).model_dump()
     content = {"format": RUN_FORMAT, "settings": values, "steps_per_epoch": 100}
     (training / "run.json").write_text(json.dumps(content))
+    offer = {"change": {"checkpoint_steps": 50}, "words": "1.6 times faster (1.5 to 1.7)"}
+    (training / OFFERS).write_text(json.dumps({"offers": [offer]}))
     with opened(browser, client, training, role="user") as seen:
         page = seen.page
+        offered = page.get_by_role("button", name="Apply checkpoint_steps=50 from the next epoch on: 1.6 times faster")
+        offered.click()
+        until(lambda: not offered.is_visible())
         page.get_by_text("Change a setting", exact=True).click()
         page.get_by_label("Setting", exact=True).select_option("prefetch_batches")
         assert page.get_by_label("Value", exact=True).input_value() == "4"
         page.get_by_label("Value", exact=True).fill("16")
         page.get_by_role("button", name="Apply from the next epoch on").click()
         words = "from the next epoch on: prefetch_batches=16, requested by somebody"
-        until(lambda: page.get_by_role("listitem").all_inner_texts() == [words])
+        until(lambda: page.get_by_role("listitem").all_inner_texts()[1:] == [words])
         assert serious(page) == []
         assert seen.complaints == []
-    [change] = load_changes(training)
+    first, change = load_changes(training)
+    assert (first.field, first.value, first.by) == ("checkpoint_steps", 50, "somebody")
     assert (change.field, change.value, change.by) == ("prefetch_batches", 16, "somebody")
 
 

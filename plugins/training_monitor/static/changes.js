@@ -12,17 +12,19 @@ export class Changes {
     this.button = element("button", {}, "Apply from the next epoch on");
     this.answer = element("span", {class: "soft", role: "status"});
     this.form = element("details", {}, element("summary", {}, "Change a setting"),
-      element("p", {class: "change"}, this.field, this.value, this.button, this.answer));
-    this.element = element("div", {}, this.list, this.form);
+      element("p", {class: "change"}, this.field, this.value, this.button));
+    this.offers = element("div", {class: "change"});
+    this.element = element("div", {}, this.list, this.offers, this.answer, this.form);
     this.field.addEventListener("change", () => this.show_value());
-    this.value.addEventListener("keydown", event => event.key === "Enter" && this.send());
-    this.button.addEventListener("click", () => this.send());
+    this.value.addEventListener("keydown", event => event.key === "Enter" && this.send_typed());
+    this.button.addEventListener("click", () => this.send_typed());
   }
 
-  show({sentences, values, token}) {
+  show({sentences, values, offers, token}) {
     this.token = token;
     this.list.hidden = !sentences.length;
     this.list.replaceChildren(...sentences.map(sentence => element("li", {}, sentence)));
+    this.show_offers(token ? offers : []);
     this.form.hidden = !token || !values.length;
     if (JSON.stringify(this.values) === JSON.stringify(values)) return;  // A person may be typing a value.
     this.values = values;
@@ -36,17 +38,35 @@ export class Changes {
     this.value.value = this.values.find(([name]) => name === this.field.value)?.[1] ?? "";
   }
 
-  async send() {
-    this.button.disabled = true;
+  // Replace the buttons only if they change, so that the keyboard focus stays on a button.
+  show_offers(offers) {
+    if (this.offers_shown === JSON.stringify(offers)) return;
+    this.offers_shown = JSON.stringify(offers);
+    this.offers.replaceChildren(...offers.map(([words, change]) => {
+      const values = Object.entries(change).map(([name, value]) => `${name}=${value}`).join(", ");
+      const button = element("button", {}, `Apply ${values} from the next epoch on: ${words}`);
+      button.addEventListener("click", () => this.send(change, button));
+      return button;
+    }));
+  }
+
+  send_typed() {
+    return this.send({[this.field.value]: this.value.value.trim()}, this.button);
+  }
+
+  async send(change, button) {
+    button.disabled = true;
     try {
-      const {words} = await send_json(`change?${new URLSearchParams(this.ids)}`, this.token,
-        {field: this.field.value, value: this.value.value.trim()});
-      this.answer.textContent = words;
+      for (const [field, value] of Object.entries(change)) {
+        const content = {field, value: String(value)};
+        const {words} = await send_json(`change?${new URLSearchParams(this.ids)}`, this.token, content);
+        this.answer.textContent = words;
+      }
     } catch (error) {
       if (!(error instanceof RequestError)) throw error;
       this.answer.textContent = error.message;
     } finally {
-      this.button.disabled = false;
+      button.disabled = false;
     }
     this.changed();
   }
