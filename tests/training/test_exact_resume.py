@@ -101,7 +101,11 @@ def test_a_training_that_is_killed_after_a_change_equals_one_that_is_not(
     examples = load(published).splits["train"].examples
     assert [*killed.of_epochs(5)] == [dict.fromkeys(range(examples), 1)] * 5
     assert killed.surviving() == whole.surviving()
-    assert killed.weights() == whole.weights()
+    # A checksum follows the last of the steps that were sent together, and how many those are depends on the speed.
+    ours, theirs = killed.weights(), whole.weights()
+    both = ours.keys() & theirs.keys()
+    assert len(both) > steps
+    assert {step: ours[step] for step in both} == {step: theirs[step] for step in both}
 
 
 def assert_recorded_alike(run: Run, other: Run) -> None:
