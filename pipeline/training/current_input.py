@@ -92,16 +92,20 @@ class CurrentInput:
         return is_opened or self.effect != before
 
     def request(self, best_change: BestChange) -> None:
-        """With advice=apply, request what `best_change` returns. What was changed before is not changed once more."""
+        """With advice=apply, request what `best_change` returns.
+
+        A setting whose change was requested before keeps its value, whoever requested it.
+        """
         best = best_change(self.effect.settings)
         if self._run.settings.advice != "apply" or not self._run.server.is_chief:
             return
-        for field, value in best.items():
-            if field not in {change.field for change in self._taken}:
-                try:
-                    request_change(self._run.training, field, value, ADVICE)
-                except (TenfoldError, OSError) as error:
-                    _log.warning("%s=%s cannot be requested: %s", field, value, error)
+        place = self._run.training
+        try:
+            requested = {change.field for change in load_changes(place)}
+            for field in best.keys() - requested:
+                request_change(place, field, best[field], ADVICE)
+        except (TenfoldError, OSError) as error:
+            _log.warning("the change that gains most cannot be requested: %s", error)
 
     @property
     def _takes_changes(self) -> bool:
