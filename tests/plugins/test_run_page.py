@@ -158,6 +158,7 @@ def test_a_person_who_may_edit_the_run_changes_a_setting_on_its_tab(
 ) -> None:
     training = tmp_path / "run"
     shutil.copytree(rich, training)
+    (training / "result.json").unlink()
     values = training_settings({**SETTINGS, "epochs": 9}).model_dump()
     content = {"format": RUN_FORMAT, "settings": values, "steps_per_epoch": 100}
     (training / "run.json").write_text(json.dumps(content))
