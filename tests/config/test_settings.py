@@ -119,6 +119,7 @@ CHANGED = {
     "stall_minutes": 5.0,
     "callbacks": "mine.callbacks:make",
     "loss": "mine.losses:focal",
+    "advice": "off",
     "tensorboard": True,
     "promote": "never",
     "max_worse": 0.02,

@@ -97,10 +97,10 @@ export async function request_json(address, options = {}, forbidden = FORBIDDEN)
   return response.json();
 }
 
-// Send a value as JSON, and return the answer. Airflow's reason for a refusal is in the message of the RequestError.
-export function send_json(address, value, forbidden) {
-  const options = {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(value)};
-  return request_json(address, options, forbidden);
+// Send a value as JSON, and return the answer. The reason for a refusal is in the message of the RequestError.
+export function send_json(address, value, forbidden, headers = {}) {
+  const all_headers = {"Content-Type": "application/json", ...headers};
+  return request_json(address, {method: "POST", headers: all_headers, body: JSON.stringify(value)}, forbidden);
 }
 
 // A link that leaves the frame. Airflow's frame may neither open a window nor change the page, so Airflow's page does it.

@@ -1,0 +1,176 @@
+"""The input of a training whose settings change between two epochs."""
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from pipeline.config.settings import Settings, settings_from
+from pipeline.dataset.manifest import load
+from pipeline.input import cache
+from pipeline.runs.changes import load_changes, request_change
+from pipeline.runs.files import CHANGES
+from pipeline.runs.launch import prepare_run
+from pipeline.runs.run import Run
+from pipeline.training.assembly import Training
+from pipeline.training.current_input import CurrentInput
+from pipeline.training.inputs import ServerData
+from pipeline.training.state.checkpoint import Position
+
+EXAMPLES, BATCH, STEPS = 34, 8, 5
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    places = {"workspace": str(tmp_path), "local_folder": str(tmp_path)}
+    return settings_from({**places, "image_size": 32, "batch_size": BATCH, "epochs": 4, "cache": "off"})
+
+
+def opened(run: Run, published: Path, start: Position | None = None) -> CurrentInput:
+    """Return the input of an attempt on one device, without a model."""
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    training: Any = SimpleNamespace(
+        run=run,
+        start=start or Position(),
+        steps_per_epoch=STEPS,
+        batch_size=BATCH,
+        strategy=strategy,
+        steps=SimpleNamespace(train_several=None),
+        on_devices=lambda batches: batches,
+    )
+    data = ServerData(run.settings, published, load(published), run.server, lambda: False)
+    return CurrentInput(cast(Training, training), data)
+
+
+def taken(current: CurrentInput, steps: int) -> Iterator[list[np.ndarray]]:
+    """Yield the next batches as arrays: images, labels, weights, the mirrored ones and the numbers."""
+    for batch in islice(current.batches, steps):
+        yield [each.numpy() for each in batch]
+
+
+def assert_alike(batches: list[list[np.ndarray]], others: list[list[np.ndarray]]) -> None:
+    for one, other in zip(batches, others, strict=True):
+        assert all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
+
+
+def numbers(batches: list[list[np.ndarray]]) -> list[int]:
+    """Return the numbers of the examples of an epoch, without the padding."""
+    return [int(number) for batch in batches for number, weight in zip(batch[4], batch[2], strict=True) if weight]
+
+
+@pytest.mark.parametrize(
+    ("change", "same_order"),
+    [("cache=memory", False), ("cache=disk", False), ("prefetch_batches=9", True), ("shuffle_megabytes=1", True)],
+)
+def test_an_attempt_that_goes_on_after_a_change_reads_the_same_batches(
+    settings: Settings, published: Path, change: str, same_order: bool
+):
+    """It goes on in the middle of the epoch of the change, and at the end of that epoch."""
+    run = prepare_run(settings, published, "run")
+    with opened(run, published) as current:
+        assert current.begin(1, 0)
+        assert numbers([*taken(current, STEPS)]) != list(range(EXAMPLES))
+        request_change(run.folder, *change.split("="), by="Ada")
+        assert current.begin(2, STEPS)
+        whole = [*taken(current, STEPS)]
+        assert not current.begin(3, 2 * STEPS)
+        whole += taken(current, 2 * STEPS)
+    for epoch in range(3):
+        assert sorted(numbers(whole[epoch * STEPS :][:STEPS])) == list(range(EXAMPLES))
+    assert str(load_changes(run.folder)[0]) == f"from epoch 2 on: {change}, by Ada"
+
+    for epoch, step in ((2, STEPS + 2), (2, 2 * STEPS), (3, 2 * STEPS)):
+        with opened(run, published, Position(epoch - 1, step, keeps=False)) as current:
+            assert current.begin(epoch, step)
+            assert_alike([*taken(current, 4 * STEPS - step)], whole[step - STEPS :])
+
+    # A training without the change. Images that are kept come in another order from their second epoch on.
+    (run.folder / CHANGES).unlink()
+    with opened(run, published, Position(2, 2 * STEPS)) as current:
+        current.begin(3, 2 * STEPS)
+        assert (numbers([*taken(current, STEPS)]) == numbers(whole[STEPS : 2 * STEPS])) == same_order
+
+
+def test_images_that_do_not_fit_are_refused_and_the_training_goes_on(
+    settings: Settings, published: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run = prepare_run(settings, published, "run")
+    with opened(run, published) as current:
+        current.begin(1, 0)
+        request_change(run.folder, "cache", "memory", by="Ada")
+        request_change(run.folder, "prefetch_batches", 2, by="Ada")
+        monkeypatch.setattr(cache, "available_memory", lambda: 0)
+        assert current.begin(2, STEPS)
+        assert (current.effect.settings.cache, current.effect.settings.prefetch_batches) == ("off", 2)
+        assert not current.inputs.keeps
+        refused, other = load_changes(run.folder)
+        assert refused.refused.startswith("decoded images need about ")
+        assert other.epoch == 2
+        assert len([*taken(current, STEPS)]) == STEPS
+
+
+def test_an_attempt_keeps_images_although_less_memory_is_free(
+    settings: Settings, published: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run = prepare_run(settings, published, "run")
+    with opened(run, published) as current:
+        current.begin(1, 0)
+        request_change(run.folder, "cache", "memory", by="Ada")
+        current.begin(2, STEPS)
+        assert current.inputs.keeps
+    monkeypatch.setattr(cache, "available_memory", lambda: 0)
+    with opened(run, published, Position(1, STEPS + 1, keeps=False)) as current:
+        current.begin(2, STEPS + 1)
+        assert current.inputs.keeps
+
+
+def test_a_request_waits_for_the_end_of_an_epoch_that_has_begun(settings: Settings, published: Path):
+    run = prepare_run(settings, published, "run")
+    request_change(run.folder, "prefetch_batches", 2, by="Ada")
+    with opened(run, published, Position(0, 2)) as current:
+        current.begin(1, 2)
+        assert current.effect.settings.prefetch_batches == 4
+        assert current.begin(2, STEPS)
+        assert current.effect.settings.prefetch_batches == 2
+
+
+def test_a_change_of_the_checkpoints_does_not_open_the_input_again(settings: Settings, published: Path):
+    run = prepare_run(settings, published, "run")
+    with opened(run, published) as current:
+        current.begin(1, 0)
+        before = current.inputs
+        request_change(run.folder, "checkpoint_steps", 7, by="Ada")
+        assert current.begin(2, STEPS)
+        assert current.effect.settings.checkpoint_steps == 7
+        assert current.inputs is before
+
+
+@pytest.mark.parametrize(("advice", "value"), [("show", 4), ("apply", 16)])
+def test_a_training_makes_the_best_change_only_if_it_may(settings: Settings, published: Path, advice: str, value: int):
+    run = prepare_run(settings.model_copy(update={"advice": advice}), published, "run")
+    with opened(run, published) as current:
+        current.begin(1, 0)
+        current.request(lambda _: {"prefetch_batches": 16})
+        current.begin(2, STEPS)
+        assert current.effect.settings.prefetch_batches == value
+        # A person decides against it, and the advice stays with that.
+        if advice == "apply":
+            request_change(run.folder, "prefetch_batches", 8, by="Ada")
+            current.request(lambda _: {"prefetch_batches": 16})
+            current.begin(3, 2 * STEPS)
+            assert current.effect.settings.prefetch_batches == 8
+
+
+def test_nothing_changes_with_advice_off(settings: Settings, published: Path):
+    run = prepare_run(settings, published, "run")
+    request_change(run.folder, "prefetch_batches", 2, by="Ada")
+    run = prepare_run(settings.model_copy(update={"advice": "off"}), published, "run")
+    with opened(run, published) as current:
+        current.begin(1, 0)
+        assert current.effect.settings.prefetch_batches == 4
+    assert load_changes(run.folder)[0].is_requested
