@@ -1,7 +1,7 @@
 """What differs between batches of images and of rows."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol, cast
 
 import tensorflow as tf
@@ -32,6 +32,13 @@ class BatchKind(ABC):
     @abstractmethod
     def training(self, split: ServerSplit) -> TrainingExamples:
         """Return the training examples of a split."""
+
+    @abstractmethod
+    def stages(self, split: ServerSplit) -> Mapping[str, TrainingExamples]:
+        """Return the training examples of a split, cut after each stage, by the name of the stage, in their order.
+
+        "batch" comes first: batches of constants. The last ones are whole. What is behind a cut handles constants.
+        """
 
     @abstractmethod
     def validation(self, split: ServerSplit, records: tf.data.Dataset) -> tf.data.Dataset:

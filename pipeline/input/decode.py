@@ -145,16 +145,20 @@ def _random_size(size: tf.Tensor, min_area: float, numbers: tf.Tensor) -> tf.Ten
 
 def decode_crop(stored: Stored, crop: tf.Tensor, form: RecordFormat, size: tf.Tensor) -> tf.Tensor:
     """Return the crop as an image (uint8, height x width x 3) of the height and width `size`."""
+    return resampled(decoded_crop(stored, crop, form, size), size)
+
+
+def decoded_crop(stored: Stored, crop: tf.Tensor, form: RecordFormat, size: tf.Tensor) -> tf.Tensor:
+    """Return the crop as the decoder gives it (uint8, height x width x 3), before it is resampled to `size`."""
     if form.pixels == "raw":
         pixels = tf.reshape(tf.io.decode_raw(stored.content, tf.uint8), tf.stack([stored.height, stored.width, 3]))
-        return resampled(crop_of(pixels, crop), size)
-    image = tf.cond(
+        return crop_of(pixels, crop)
+    return tf.cond(
         tf.io.is_jpeg(stored.content),
         lambda: decode_jpeg_crop(stored.content, crop, size),
         # No animations: they would come out with rank 4. The shards hold none, but others' may.
         lambda: crop_of(tf.io.decode_image(stored.content, channels=3, expand_animations=False), crop),
     )
-    return resampled(image, size)
 
 
 def crop_of(image: tf.Tensor, crop: tf.Tensor) -> tf.Tensor:

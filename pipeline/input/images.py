@@ -6,7 +6,7 @@ else 0.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import NamedTuple
 
@@ -75,6 +75,12 @@ def image_reader(dataset: Dataset) -> Callable[[tf.Tensor], object]:
     return lambda serialized: tf.map_fn(read, serialized, fn_output_signature=dtypes, parallel_iterations=1)
 
 
+def image_stages(split: ServerSplit) -> Mapping[str, TrainingExamples]:
+    """Return the training images of a split, cut after each stage, by the name of the stage. Batches come first."""
+    cuts = {stage: _CutOff(split, stage) for stage in ("batch", "read", "parse", "decode")}
+    return {**cuts, "resize": _Encoded(split)}
+
+
 class _Place(NamedTuple):
     """Values that follow from the place of an example in the training alone, whatever checkpoint it goes on from."""
 
@@ -139,6 +145,41 @@ class _Encoded(_Training):
         crop = decode.random_crop(stored, options, place.numbers)
         image = decode.decode_crop(stored, crop, dataset.records, tf.constant([options.image_size] * 2))
         return image, decode.target(stored.label, dataset), number
+
+
+class _CutOff(_Encoded):
+    """Images that go through the stages up to one of them. The stages behind it handle a constant image.
+
+    With "batch", the examples are constants, too: only their places are computed, and batches are made.
+    """
+
+    def __init__(self, split: ServerSplit, last: str) -> None:
+        super().__init__(split)
+        self._last = last
+        classes = [len(split.dataset.labels)] if split.dataset.records.multi_label else []
+        # Made once. To fill a new image with zeros would take as long as some stages.
+        self._image = tf.zeros([self._options.image_size] * 2 + [3], tf.uint8)
+        self._label = tf.zeros(classes, tf.uint8 if classes else tf.int32)
+
+    def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
+        if self._last != "batch":
+            return super().epoch(epoch, order)
+        example = tf.constant(0, tf.int64), tf.constant("")
+        return tf.data.Dataset.from_tensors(example).repeat(self._split.share.steps * self._options.batch_size)
+
+    def _cropped(self, example: _Example, place: _Place) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        number, serialized = example
+        if self._last in ("batch", "read"):
+            return self._image, self._label, number
+        form = self._split.dataset.records
+        stored = decode.parse(serialized, form)
+        label = decode.target(stored.label, self._split.dataset)
+        # TensorFlow leaves out what no result needs, so a number of each batch depends on the last stage.
+        if self._last == "parse":
+            return self._image, label, tf.cast(stored.height + stored.width, tf.int64)
+        crop = decode.random_crop(stored, self._options, place.numbers)
+        decoded = decode.decoded_crop(stored, crop, form, tf.constant([self._options.image_size] * 2))
+        return self._image, label, tf.size(decoded, tf.int64)
 
 
 class _Cached(_Training):

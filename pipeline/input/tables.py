@@ -17,6 +17,7 @@ which holds the integers up to 2^53.
 Weights are float32 of (batch,).
 """
 
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import TypeAlias
 
@@ -26,6 +27,7 @@ import tensorflow as tf
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import DatasetError
 from pipeline.input.autograph import without_autograph
+from pipeline.input.batch_kind import TrainingExamples
 from pipeline.input.ids import Ids, text_ids
 from pipeline.input.options import BatchOptions
 from pipeline.input.order import (
@@ -129,8 +131,7 @@ class Rows:
 
         def batch(examples: tuple[tf.Tensor, tf.Tensor], weights: tf.Tensor) -> tuple[Features | tf.Tensor, ...]:
             numbers, serialized = examples
-            features, labels = self._parser.parse(serialized)
-            features = features if self._keeps_texts else with_ids(features, self._split.dataset)
+            features, labels = self._parsed(serialized)
             if not numbered:
                 return features, labels, weights
             return features, labels, weights, tf.zeros_like(weights, tf.bool), numbers
@@ -139,6 +140,36 @@ class Rows:
         # Whole batches are parsed: one row at a time would take ten times as long.
         batches = examples.batch(self._split.options.batch_size, drop_remainder=True)
         return tf.data.Dataset.zip(batches, weights).map(batch, num_parallel_calls=usable_cores(), deterministic=True)
+
+    def _parsed(self, serialized: tf.Tensor) -> tuple[Features, tf.Tensor]:
+        features, labels = self._parser.parse(serialized)
+        return features if self._keeps_texts else with_ids(features, self._split.dataset), labels
+
+
+def row_stages(split: ServerSplit) -> Mapping[str, TrainingExamples]:
+    """Return the training rows of a split, cut after each stage, by the name of the stage. Batches come first."""
+    return {"batch": _CutOff(split, reads=False), "read": _CutOff(split, reads=True), "parse": Rows(split)}
+
+
+class _CutOff(Rows):
+    """Rows that are read, but not parsed. Without `reads`, the records are constants, too."""
+
+    def __init__(self, split: ServerSplit, reads: bool) -> None:
+        super().__init__(split)
+        self._reads = reads
+        batch = records_in_turn(split).batch(split.options.batch_size, drop_remainder=True)
+        _, serialized = next(iter(batch))
+        self._constant = super()._parsed(serialized)
+
+    def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
+        """Return the numbered records of an epoch, or as many constants."""
+        if self._reads:
+            return super().epoch(epoch, order)
+        example = tf.constant(0, tf.int64), tf.constant("")
+        return tf.data.Dataset.from_tensors(example).repeat(self._split.share.steps * self._split.options.batch_size)
+
+    def _parsed(self, serialized: tf.Tensor) -> tuple[Features, tf.Tensor]:
+        return self._constant
 
 
 class RowParser:

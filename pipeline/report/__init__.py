@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import DatasetError, StorageError
 from pipeline.plan.example_kind import kind_of
-from pipeline.runs.files import OTHER_SERVERS, PROMOTION, RESULT, RUN, read_required, with_moved_dataset
+from pipeline.runs.files import OTHER_SERVERS, PROMOTION, RESULT, RUN, STAGES, read_required, with_moved_dataset
 from pipeline.storage import Place, move_whole, place_of, write_json, write_whole
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pipeline.report.compared_run import ComparedRun
 
 REPORT = "report.html"
-REPORT_FILES = (RUN, RESULT, "evaluation.json", "predictions.npz", PROMOTION, "record/", OTHER_SERVERS)
+REPORT_FILES = (RUN, RESULT, "evaluation.json", "predictions.npz", PROMOTION, STAGES, "record/", OTHER_SERVERS)
 """Files and folders of a run that its report reads. `servers/` has the records of the other training servers."""
 COMPARISON_FILES = (RUN, RESULT, "evaluation.json", "predictions.npz", "record/", OTHER_SERVERS)
 """Files and folders of a run that a comparison reads."""
@@ -142,6 +142,7 @@ def write_report(
         OSError: The folder cannot be written.
     """
     # Not at the top: pandas and Bokeh take long to import, and the dataset card needs neither.
+    from pipeline.report.input_stages import input_stages
     from pipeline.report.mistakes import FILE
     from pipeline.report.page import load, render
     from pipeline.runs.recorded_run import load_answers
@@ -149,6 +150,7 @@ def write_report(
     path = run_folder / REPORT
     with write_whole(path) as file:
         has_csv = (run_folder / FILE).is_file()
-        page = render(load(run_folder), load_answers(run_folder), images, rows, has_csv)
+        stages = input_stages(run_folder)
+        page = render(load(run_folder), load_answers(run_folder), images, rows, has_csv, stages)
         file.write(page.encode("utf-8", "backslashreplace"))
     return path

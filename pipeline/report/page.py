@@ -20,6 +20,7 @@ from pipeline.report import evaluation_section as evaluation
 from pipeline.report.about_run import links_of, settings_of
 from pipeline.report.components import Table, environment, fact_tables
 from pipeline.report.drawing import Figure, embedded
+from pipeline.report.input_stages import InputStages
 from pipeline.report.timeline import timeline as timeline_of
 from pipeline.runs.recorded_run import RecordedRun, load_recorded_run
 from pipeline.tuning.advice import advice
@@ -46,6 +47,7 @@ def render(
     images: Sequence[tuple[str, bytes]] = (),
     rows: Sequence[Mapping[str, str]] = (),
     has_csv: bool = False,
+    stages: InputStages | None = None,
 ) -> str:
     """Return the page as HTML that loads nothing from anywhere.
 
@@ -55,6 +57,7 @@ def render(
         images: Key and file of each image of `shown_positions` of the answers.
         rows: For a table, the values of each row of `shown_positions`, by column.
         has_csv: Whether `mistakes.csv` is beside the page.
+        stages: What the stages of the input cost, if that was measured.
     """
     summary, diagnosis = summarize(run.judged), diagnose(run)
     evaluated = evaluation.view(run.evaluation)
@@ -64,6 +67,7 @@ def render(
     drawn = {
         "learning": figures.learning(run.epochs),
         "timeline": timeline,
+        "stages": stages.figure() if stages else None,
         "machine": machine,
         "servers": utilization.servers(run.servers, run.epochs) if len(run.servers) > 1 else None,
         "times": figures.times(run.judged, run.epochs),

@@ -138,7 +138,7 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0,
     )
     place = run.place
     require_output(place)
-    for folder in (run.folder, *(Path(settings.local_folder) / name for name in ("decoded", "shards"))):
+    for folder in (run.folder, *(Path(settings.local_folder) / name for name in ("decoded", "shards", "stages"))):
         require_folder(folder)
     if isinstance(place, BucketPath):
         claim(run.folder, place)

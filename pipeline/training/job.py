@@ -16,6 +16,7 @@ from pipeline.training.assembly import Training
 from pipeline.training.fit import fit
 from pipeline.training.log.experiment import comet_options
 from pipeline.training.log.tensorboard import open_tensorboard
+from pipeline.training.stages import measure_at_start
 from pipeline.training.step.strategy import lost_servers_named
 from pipeline.training.stop import Stage
 from pipeline.tuning.advice import with_advice
@@ -41,6 +42,8 @@ def run_job(
     """
     # Before the monitor: Comet's thread draws from Python's random numbers, from which Keras takes the first weights.
     training = Training(run, should_stop, cluster, heartbeat, enter)
+    # Before the monitor, too, whose threads would count as costs of the input.
+    measure_at_start(run, training.dataset_folder, training.dataset, go_on=lambda: not training.should_stop_at_step())
 
     def format_verdict(verdict: Verdict) -> str:
         return with_advice(verdict, run.settings, training.dataset.settings)

@@ -13,13 +13,13 @@ from pipeline.errors import StorageError
 from pipeline.evaluation.metrics import EVALUATION
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import first_time, record_folders, segments
-from pipeline.runs.files import EARLY_END, OTHER_SERVERS, PROMOTION, RESULT, RUN, VERDICT, load_files
+from pipeline.runs.files import EARLY_END, OTHER_SERVERS, PROMOTION, RESULT, RUN, STAGES, VERDICT, load_files
 from pipeline.runs.mirror import fetch
 from pipeline.storage import BucketPath, Place, objects
 from pipeline.watch.questions import Questions
 from pipeline.watch.tables import KINDS_OVER_TIME, MAX_FILE_BYTES, Span, segments_of_span
 
-FILES = (RUN, RESULT, EVALUATION, PROMOTION, VERDICT, EARLY_END, f"{OVERVIEW}/")
+FILES = (RUN, RESULT, EVALUATION, PROMOTION, VERDICT, EARLY_END, STAGES, f"{OVERVIEW}/")
 REFRESH_S = 8.0
 """Seconds after which a copy is refreshed. A training mirrors its changes every ten seconds."""
 MAX_AGE_S = 300.0
@@ -111,8 +111,9 @@ def _fetch(copy: _Copy, training: BucketPath) -> None:
     with copy.lock:
         # First, because `run.json` says how many servers there are.
         fetch(copy.folder, training, FILES, MAX_FILE_BYTES)
-        overviews = tuple(f"{other}{OVERVIEW}/" for other in _servers(copy.folder)[1:])
-        fetch(copy.folder, training, overviews, MAX_FILE_BYTES)
+        others = _servers(copy.folder)[1:]
+        names = tuple(f"{other}{name}" for other in others for name in (STAGES, f"{OVERVIEW}/"))
+        fetch(copy.folder, training, names, MAX_FILE_BYTES)
         copy.fetched = time.monotonic()
 
 

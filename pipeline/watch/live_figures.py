@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pipeline.evaluation.best_epoch import epoch_metric
 from pipeline.report.drawing import BLUE, GREEN, VERMILION
 from pipeline.report.figures import look_of_part
+from pipeline.report.input_stages import TITLE
 from pipeline.report.utilization import MAX_LINES, PANELS, WHOLE, look_of_line
 from pipeline.watch.view import Drawable, source_of_server
 
@@ -67,6 +68,7 @@ def figures(drawable: Drawable) -> list[Figure]:
     """Return all figures that have something to show."""
     candidates = (
         (drawable.steps, _waiting),
+        (drawable.stages, _stages),
         (drawable.learning, _learning),
         (drawable.spent, _spent),
         (drawable.panels, _machine),
@@ -85,6 +87,11 @@ def _waiting(_drawable: Drawable) -> Figure:
     time = Chart("Time of a step (ms)", (Line("time of a step", "batches", "step/time_ms", BLUE),))
     rate = Chart("Examples a second", (Line("examples", "batches", "rate", GREEN),))
     return Figure("waiting", "Does the accelerator wait?", (wait, time, rate))
+
+
+def _stages(_drawable: Drawable) -> Figure:
+    # The status has its bars, which do not change.
+    return Figure("stages", TITLE, ())
 
 
 def _learning(drawable: Drawable) -> Figure:

@@ -49,6 +49,7 @@ def status(files: RunFiles, view: View, is_over: bool, silent_s: Mapping[int, fl
         "tiles": list(_tiles(judged, view, step)),
         "sentences": _sentences(judged, view),
         "tables": _tables(judged, view, silent_s),
+        "bars": view.stages.bars if view.stages else [],
         "facts": _facts(files),
         "comet": str(files.result.get("comet") or ""),
     }
@@ -243,6 +244,7 @@ def _sentences(files: RunFiles, view: View) -> dict[str, str]:
         "waiting": _waiting_sentence(files, view),
         "machine": _machine_sentence(view),
         "servers": _servers_sentence(view),
+        "stages": view.stages.sentence if view.stages else "",
     }
     if len(view.epochs) and "loss" in view.epochs:
         sentences["learning"] = learning_sentence(view.epochs)
@@ -299,6 +301,8 @@ def _tables(files: RunFiles, view: View, silent_s: Mapping[int, float]) -> dict[
     tables = {"machine": _table(("", "mean", "highest", "last"), _machine_rows(view))}
     if "step/time_ms" in view.batches.means and len(view.batches.means):
         tables["waiting"] = _table(("", "mean", "last"), _waiting_rows(files, view))
+    if view.stages:
+        tables["stages"] = _table(view.stages.head, view.stages.rows)
     if len(view.spent):
         tables["spent"] = _spent_table(view.spent)
     if len(view.epochs):

@@ -16,6 +16,7 @@ from pipeline.monitor.gpu_columns import busy_pct, gpus, with_gpus_together
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import first_time, record_folders, segments
 from pipeline.report.figures import MAX_EPOCHS
+from pipeline.report.input_stages import InputStages, input_stages
 from pipeline.report.series import Array
 from pipeline.report.utilization import MAX_BOUNDARIES, MAX_LINES, PANELS, Curve, Panel, telling
 from pipeline.watch.tables import Intervals, Span, epochs, gaps, intervals, step_intervals
@@ -38,6 +39,8 @@ class Drawable(NamedTuple):
     """The indices of the training servers; empty if there is only one."""
     sampled: tuple[int, ...]
     """The indices of the training servers that have samples. The first one of another server comes later."""
+    stages: bool
+    """Whether the stages of the input were measured."""
     gpus: tuple[tuple[int, str], ...]
     """Server and number of each GPU; of the idlest ones if there are many, and empty if there is only one."""
 
@@ -62,6 +65,8 @@ class View:
     epochs: pandas.DataFrame
     servers: Mapping[int, Intervals]
     """The samples of each training server, by its index."""
+    stages: InputStages | None
+    """What the stages of the input cost, if that was measured."""
 
     @property
     def settled(self) -> float:
@@ -114,6 +119,7 @@ def load_view(training: Path, steps_per_epoch: int, span: Span | None = None) ->
         steps=step_intervals(training),
         epochs=epochs(training),
         servers=servers,
+        stages=input_stages(training),
     )
 
 
@@ -225,6 +231,7 @@ def drawable(view: View) -> Drawable:
         spent=tuple(str(name) for name, seconds in view.spent.items() if seconds.sum() > 0),
         servers=tuple(view.servers) if len(view.servers) > 1 else (),
         sampled=tuple(index for index, samples in view.servers.items() if _is_sampled(samples)),
+        stages=view.stages is not None,
         gpus=_idlest_gpus(view),
     )
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 STATIC = Path(__file__).with_name("static")
 ASSETS = (
     *("monitor.css", "icon.svg", "icon-dark.svg", "monitor.js", "run.js", "trainings.js", "trend.js", "dates.js"),
-    *("address.js", "chart.js", "charts.js", "scales.js", "source.js"),
+    *("address.js", "chart.js", "charts.js", "scales.js", "source.js", "stages.js"),
 )
 MAX_ROWS = 1000
 """Limit for the rows of one page of the list."""

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Locator, Page
 
+from pipeline.evaluation.estimates import Estimate
+from pipeline.tuning.stages import StageCosts, save_stages
 from pipeline.watch.page_data import page_data, span_of
 from tests.browser import CUT_KEYS, Seen, blank, browser, patient, pixels_of
 from tests.report.rich import rich_run
@@ -159,6 +161,31 @@ def zoom(page: Page, chart: str, begin: float, end: float) -> None:
 def of_module(page: Page, name: str, expression: str) -> Any:
     """Return the value of an expression with a module of the page, `m`."""
     return page.evaluate(f"import('/assets/{name}.js').then(m => {expression})")
+
+
+def test_a_bar_of_each_server_shows_the_stages_of_the_input(browser: Browser, tmp_path: Path) -> None:
+    run = rich_run(tmp_path / "run")
+    for folder, decode in ((run, 1100.0), (run / "servers/1", 3300.0)):
+        us = {"read": Estimate(100, 90, 110), "decode": Estimate(decode, decode, decode)}
+        save_stages(folder, StageCosts(us, 1e5, 64, 1.0, {"read": 100.0, "decode": decode}))
+    with serving(run) as url, patient(browser.new_context(viewport={"width": 1280, "height": 900})) as context:
+        seen = Seen(context.new_page())
+        seen.page.goto(url + RUN)
+        until(partial(is_drawn, seen.page))
+        section = seen.page.locator("section", has_text="What the input does")
+        bars = section.get_by_role("img")
+        names = [str(bar.get_attribute("aria-label")) for bar in bars.all()]
+        assert names == [
+            "server 0 reading 100 µs, decoding 1.10 ms",
+            "server 1 reading 100 µs, decoding 3.30 ms",
+        ]
+        widths = [[part.bounding_box()["width"] for part in bar.locator("span").all()] for bar in bars.all()]
+        assert widths[0][1] / widths[0][0] == pytest.approx(11, rel=0.1)
+        assert widths[1][1] / widths[0][1] == pytest.approx(3, rel=0.05)
+        assert "The input of server 1 is slower than that of the others: decoding takes 3.3 ms" in section.inner_text()
+        section.locator("summary").click()
+        assert section.locator("tbody tr").count() == 4
+        assert seen.complaints == []
 
 
 def test_the_x_axis_is_the_duration_and_can_be_switched(opened: Opened) -> None:

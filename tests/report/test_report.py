@@ -15,10 +15,12 @@ from PIL import Image
 
 from benchmarks.harness.rounds import ROOT
 from benchmarks.long_record import DAY_S, write_training
+from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.report import write_report
 from pipeline.runs.files import RUN_FORMAT
+from pipeline.tuning.stages import StageCosts, save_stages
 from tests.report.evaluated import evaluated
 
 SCRIPTS = 3
@@ -210,6 +212,22 @@ def test_the_content_security_policy_allows_only_scripts_of_the_page(complete: P
     nonce = policy.split("'nonce-")[1].split("'")[0]
     assert [a.get("nonce") for t, a in page.tags if t == "script"] == [nonce] * SCRIPTS
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+
+
+def test_the_page_shows_the_stages_of_the_input_and_names_the_slow_server(tmp_path: Path) -> None:
+    record(tmp_path)
+    describe(tmp_path)
+    assert "What the input does" not in Page(write_report(tmp_path)).text
+    for folder, read in ((tmp_path, 400.0), (tmp_path / "servers/1", 3100.0)):
+        record(folder)
+        save_stages(folder, StageCosts({"decode": Estimate(1100, 1000, 1200)}, 1e5, 64, 1.0, {"read": read}))
+    page = Page(write_report(tmp_path))
+    text = " ".join(page.text.split())
+    assert (
+        "What the input does Of 1.1 ms of processor time per image on server 0, decoding takes 1.1 ms. The input of "
+        "server 1 is slower than that of the others: reading takes 3.1 ms per image, and 400 µs on the others."
+    ) in text
+    assert [attributes["id"] for _, attributes in page.tags if attributes.get("id") == "stages-0"] == ["stages-0"]
 
 
 def test_wrong_images_are_thumbnails_and_broken_ones_are_left_out(complete: Path) -> None:

@@ -8,11 +8,13 @@ import numpy as np
 import pandas
 import pytest
 
+from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.gpu_columns import busy_pct
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.report.utilization import MAX_LINES
 from pipeline.runs.files import RUN_FORMAT
+from pipeline.tuning.stages import StageCosts, save_stages
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.page_data import page_data, span_of
 from pipeline.watch.status import MAX_VERDICT_AGE_S, _per_step, duration, exact_duration, last_sample
@@ -52,6 +54,22 @@ def test_all_lines_have_a_column(run: Path) -> None:
         assert len({len(values) for values in columns.values()}) == 1, name
         assert {"time", "step"} < columns.keys() or name in ("ends", "spent"), name
     json.dumps(drawn, allow_nan=False)
+
+
+def test_the_stages_of_the_input_are_shown_once_they_are_measured(run: Path) -> None:
+    shown = page_data(run, is_over=False)["frames"]
+    us = {"read": Estimate(100, 90, 110), "parse": Estimate(900, 800, 1000)}
+    save_stages(run, StageCosts(us, 1e5, 64, 1.0, {"read": 120.0, "parse": 500.0}))
+    drawn = page_data(run, is_over=False, shown=shown)  # Other figures than before, so the page gets all of them.
+    assert [figure["name"] for figure in drawn["figures"]][:2] == ["waiting", "stages"]
+    status = drawn["status"]
+    assert status["sentences"]["stages"] == ("Of 1 ms of processor time per row, parsing takes 900 µs, reading 100 µs.")
+    assert status["tables"]["stages"]["rows"] == [
+        ["reading", "100 µs", "90 µs to 110 µs", "10%", "120 µs"],
+        ["parsing", "900 µs", "800 µs to 1 ms", "90%", "500 µs"],
+    ]
+    [bar] = status["bars"]
+    assert [(part["label"], part["ms"]) for part in bar["parts"]] == [("reading", 0.1), ("parsing", 0.9)]
 
 
 def test_each_row_has_its_step(run: Path) -> None:

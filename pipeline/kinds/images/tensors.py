@@ -15,7 +15,7 @@ from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.metrics import predictions_class
 from pipeline.input import BatchOptions
 from pipeline.input.batch_kind import TrainingExamples
-from pipeline.input.images import image_reader, training_images, validation_images
+from pipeline.input.images import image_reader, image_stages, training_images, validation_images
 from pipeline.input.order import ServerSplit
 from pipeline.records.format import as_file
 from pipeline.storage import Place
@@ -34,6 +34,10 @@ class ImageTensors(TensorKind):
     @override
     def training(self, split: ServerSplit) -> TrainingExamples:
         return training_images(split)
+
+    @override
+    def stages(self, split: ServerSplit) -> Mapping[str, TrainingExamples]:
+        return image_stages(split)
 
     @override
     def validation(self, split: ServerSplit, records: tf.data.Dataset) -> tf.data.Dataset:

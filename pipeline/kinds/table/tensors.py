@@ -17,7 +17,17 @@ from pipeline.evaluation.metrics import predictions_class
 from pipeline.input import BatchOptions
 from pipeline.input.batch_kind import TrainingExamples
 from pipeline.input.order import ServerSplit
-from pipeline.input.tables import DTYPES, RowParser, Rows, has_mask, mask_name, raw_batches, schema_of, with_ids
+from pipeline.input.tables import (
+    DTYPES,
+    RowParser,
+    Rows,
+    has_mask,
+    mask_name,
+    raw_batches,
+    row_stages,
+    schema_of,
+    with_ids,
+)
 from pipeline.storage import Place
 from pipeline.system.wording import type_words
 from pipeline.tables.schema import Column, Schema
@@ -35,6 +45,10 @@ class RowTensors(TensorKind):
     @override
     def training(self, split: ServerSplit) -> TrainingExamples:
         return Rows(split)
+
+    @override
+    def stages(self, split: ServerSplit) -> Mapping[str, TrainingExamples]:
+        return row_stages(split)
 
     @override
     def validation(self, split: ServerSplit, records: tf.data.Dataset) -> tf.data.Dataset:

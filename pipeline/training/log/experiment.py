@@ -17,6 +17,7 @@ from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import of_segment, record_folders, segments
 from pipeline.monitor.row import KINDS
 from pipeline.plan.example_kind import kind_of
+from pipeline.report.input_stages import input_stages
 from pipeline.runs.files import COMET_LOGGED, read_required
 from pipeline.runs.run import Run, load_result
 from pipeline.storage import crc32c_of, place_of
@@ -67,7 +68,7 @@ def _log_results(run: Run) -> None:
     # On a simulated accelerator, no model is evaluated.
     of_model = () if run.settings.simulated_step_ms else (_log_figures, _log_confusions, _log_images, _log_evaluation)
     log_record = partial(_log_record, session.folder / RECORD)
-    for log in (_log_summary, *of_model, _log_report, _log_model, log_record):
+    for log in (_log_summary, _log_stages, *of_model, _log_report, _log_model, log_record):
         try:
             log(session.experiment, run)
         except Exception as error:  # noqa: BLE001 - the other results may be there
@@ -81,6 +82,17 @@ def _log_summary(experiment: Any, run: Run) -> None:
     experiment.log_other("headline", result.get("headline", ""))
     experiment.log_other("best_epoch", result.get("metrics", {}).get("best_epoch", 0))
     experiment.log_other("run", str(run.place))
+
+
+def _log_stages(experiment: Any, run: Run) -> None:
+    stages = input_stages(run.folder)
+    if not stages:
+        return
+    experiment.log_other("stages", stages.sentence)
+    for server, costs in stages.servers.items():
+        of_server = f"stages/server_{server}" if len(stages.servers) > 1 else "stages"
+        for stage, us in costs.us.items():
+            experiment.log_metric(f"{of_server}/{stage}_ms", us.value / 1000)
 
 
 def _log_figures(experiment: Any, run: Run) -> None:

@@ -3,6 +3,7 @@ import {Chart} from "./chart.js";
 import {Charts} from "./charts.js";
 import {RequestError, element, follow_theme, link, request_json, table} from "./monitor.js";
 import {Source} from "./source.js";
+import {stacked_bars} from "./stages.js";
 
 const EVERY_MS = 5000, EVERY_MS_AFTER_END = 60000;
 const ENDED = ["trained", "stopped", "failed", "none", "unknown"];
@@ -80,6 +81,7 @@ class Training {
     this.facts.replaceChildren(table(["", ""], status.facts, "Settings and folders"));
     this.sentences = status.sentences;
     this.tables = status.tables;
+    this.stages = status.bars;
   }
 
   build_head() {
@@ -149,11 +151,12 @@ class Training {
   }
 
   show_numbers() {
-    for (const {name, sentence, numbers} of this.shown) {
+    for (const {name, sentence, numbers, plots} of this.shown) {
       sentence.textContent = this.sentences[name] ?? "";
       const {head, rows} = this.tables[name] ?? {rows: []};
       numbers.hidden = !rows.length;
       if (rows.length) numbers.replaceChildren(numbers.firstChild, table(head, rows, `${name} in numbers`));
+      if (name === "stages") plots.replaceChildren(...stacked_bars(this.stages));
     }
   }
 
@@ -163,7 +166,7 @@ class Training {
     const drawn = charts.map((each, chart) => new Chart(each, `${name}-${chart}`, this.charts, source => this.sources.get(source)));
     const plots = element("div", {class: "plots"}, ...drawn.map(chart => chart.element));
     const section = element("section", {}, element("h2", {}, title), sentence, plots, numbers);
-    return {name, drawn, sentence, numbers, section};
+    return {name, drawn, sentence, numbers, plots, section};
   }
 
   // Have the next request bring the part that is shown in full resolution, or the whole. Return whether it is another.

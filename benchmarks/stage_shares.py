@@ -1,0 +1,228 @@
+"""Compare the measured shares of the input's stages with what the input saves if a stage is replaced by a constant.
+
+    python -m benchmarks.stage_shares [--jobs NAME ...] [--seconds 1.5] [--rounds 3]
+
+Each job is a small dataset and options of its batches. Its shares are measured as before a training. Then the whole
+input of `training_batches` runs in turn as it is, and with one of its stages replaced: a record in memory in place of
+reading, a parsed record in place of parsing, black pixels in place of decoding or of resizing. The share of a stage is
+the CPU time that is saved. Batches are what is left if all four are replaced. All images of a job have one size, so
+that a constant is as good as any of them.
+"""
+
+import argparse
+import io
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+from pipeline.config.settings import settings_from
+from pipeline.dataset.manifest import load
+from pipeline.input import BatchOptions, training_batches
+from pipeline.input import decode as decoding
+from pipeline.input.order import ONLY, open_split
+from pipeline.input.shard_pieces import ShardPieces
+from pipeline.input.stage_costs import _wait_until_idle
+from pipeline.input.tables import Rows
+from pipeline.records.tfrecord import read_records
+from pipeline.stages.build import build
+from pipeline.training.stages import measure_stages
+
+MAX_DIFFERENCE = 0.05
+IMAGES, ROWS = 96, 20_000
+
+
+def photo(seed: int, size: tuple[int, int], form: str) -> bytes:
+    """Return an image with smooth areas, edges and noise, which is about as large as a photograph."""
+    draw = np.random.default_rng(seed)
+    coarse = Image.fromarray(draw.integers(0, 256, (12, 16, 3), np.uint8)).resize(size, Image.Resampling.BICUBIC)
+    pixels = np.asarray(coarse).astype(int) + draw.normal(0, 8, (size[1], size[0], 1)).astype(int)
+    buffer = io.BytesIO()
+    Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(buffer, form, quality=90)
+    return buffer.getvalue()
+
+
+def images(size: tuple[int, int], form: str = "JPEG", **settings: Any) -> Callable[[Path], Path]:
+    """Return a function that builds a dataset of images of one size in a folder."""
+
+    def made(folder: Path) -> Path:
+        for number in range(IMAGES):
+            path = folder / "source" / f"class{number % 2}" / f"{number}.{form.lower()}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(photo(number, size, form))
+        return _built(folder, {"source_uri": str(folder / "source"), **settings})
+
+    return made
+
+
+def table(columns: int, texts: int = 0) -> Callable[[Path], Path]:
+    """Return a function that builds a dataset of rows in a folder."""
+
+    def made(folder: Path) -> Path:
+        draw = np.random.default_rng(0)
+        names = [*(f"number{each}" for each in range(columns)), *(f"text{each}" for each in range(texts)), "label"]
+        lines = [",".join(names)]
+        for _ in range(ROWS):
+            numbers = (f"{each:.4f}" for each in draw.normal(size=columns))
+            words = (f"word{each}" for each in draw.integers(0, 50, texts))
+            lines.append(",".join([*numbers, *words, str(draw.integers(0, 2))]))
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "rows.csv").write_text("\n".join(lines) + "\n", "utf-8")
+        return _built(folder, {"source_uri": str(folder / "rows.csv"), "label_column": "label"})
+
+    return made
+
+
+def _built(folder: Path, settings: Mapping[str, Any]) -> Path:
+    values = {"workspace": str(folder / "workspace"), "num_shards": 4, **settings}
+    return Path(build(settings_from(values))["dataset"])
+
+
+JOBS: Mapping[str, tuple[Callable[[Path], Path], BatchOptions]] = {
+    "large JPEG": (images((1600, 1200)), BatchOptions(224, 32)),
+    "large JPEG, random_resized": (images((1600, 1200)), BatchOptions(224, 32, crop="random_resized")),
+    "large JPEG, whole": (images((1600, 1200)), BatchOptions(224, 32, crop="whole")),
+    "JPEG of 500 pixels": (images((500, 375)), BatchOptions(224, 32)),
+    "JPEG of 500 pixels, random_resized": (images((500, 375)), BatchOptions(224, 32, crop="random_resized")),
+    "resized JPEG": (images((800, 600), prepare="resize", prepare_size=256), BatchOptions(224, 32)),
+    "resized JPEG, random_resized": (
+        images((800, 600), prepare="resize", prepare_size=256),
+        BatchOptions(224, 32, crop="random_resized"),
+    ),
+    "raw pixels": (images((800, 600), prepare="raw", prepare_size=256), BatchOptions(224, 32)),
+    "small raw pixels, gzip": (
+        images((80, 60), prepare="raw", prepare_size=60, compression="gzip"),
+        BatchOptions(48, 64),
+    ),
+    "PNG": (images((400, 300), "PNG"), BatchOptions(224, 32)),
+    "table of 10 numbers": (table(10), BatchOptions(1, 256)),
+    "table of 20 numbers and 10 texts": (table(20, 10), BatchOptions(1, 256)),
+}
+
+
+@contextmanager
+def replaced(folder: Path, options: BatchOptions, stages: tuple[str, ...]) -> Iterator[None]:
+    """Replace stages of the input by constants while the block builds its graph."""
+    dataset = load(folder)
+    record = next(read_records(folder / dataset.splits["train"].shards[0].name))
+    side = tf.constant([options.image_size] * 2)
+    with ExitStack() as stack:
+        if "read" in stages:
+            constant = tf.constant(record)
+
+            def records(self: Any, path: tf.Tensor, part: tf.Tensor) -> tf.data.Dataset:
+                return tf.data.Dataset.from_tensors(constant).repeat(part[1]).enumerate(part[2])
+
+            stack.enter_context(patch.object(ShardPieces, "_records", records))
+        if dataset.table:
+            if "parse" in stages:
+                rows = Rows(open_split(folder, options, "train", ONLY, None))
+                parsed = rows._parsed(tf.repeat(tf.constant([record]), options.batch_size))
+                stack.enter_context(patch.object(Rows, "_parsed", lambda self, serialized: parsed))
+            yield
+            return
+        stored = decoding.parse(tf.constant(record), dataset.records)
+        if "parse" in stages:
+            stack.enter_context(patch.object(decoding, "parse", lambda serialized, form: stored))
+        if "decode" in stages:
+            black = _mean_crop(dataset.records, stored, options, side)
+            stack.enter_context(patch.object(decoding, "decoded_crop", lambda *given: black))
+        if "resize" in stages:
+            image = tf.zeros([options.image_size, options.image_size, 3], tf.uint8)
+            # The result depends on what comes in, or TensorFlow would leave out the stages before.
+            stack.enter_context(patch.object(decoding, "resampled", partial(_instead_of_resizing, image)))
+        yield
+
+
+def _instead_of_resizing(image: tf.Tensor, decoded: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    return tf.cond(tf.size(decoded) > 0, lambda: image, lambda: decoded)
+
+
+def _mean_crop(form: Any, stored: decoding.Stored, options: BatchOptions, side: tf.Tensor) -> tf.Tensor:
+    """Return a black image of the mean size that the decoder gives."""
+    draw, sizes = np.random.default_rng(0), []
+    for _ in range(200):
+        crop = decoding.random_crop(stored, options, tf.constant(draw.random(5), tf.float32))
+        sizes.append(tf.shape(decoding.decoded_crop(stored, crop, form, side))[:2].numpy())
+    height, width = np.sqrt(np.mean(np.square(sizes), axis=0)).round().astype(int)
+    return tf.zeros([height, width, 3], tf.uint8)
+
+
+def cpu_us(batches: Iterator[Any], batch_size: int, seconds: float) -> float:
+    """Return the CPU microseconds of an example, over this many CPU seconds."""
+    _wait_until_idle()
+    began, count = time.process_time(), 0
+    while count < 4 or time.process_time() - began < seconds:
+        next(batches)
+        count += 1
+    return 1e6 * (_wait_until_idle()[0] - began) / (count * batch_size)
+
+
+def compared(folder: Path, options: BatchOptions, seconds: float, rounds: int) -> dict[str, dict[str, float]]:
+    """Return the share of each stage as it is measured, and as its removal shows it."""
+    dataset = load(folder)
+    costs = measure_stages(folder, dataset, options)
+    if costs is None:
+        raise RuntimeError("the measurement was stopped")
+    names = [stage for stage in costs.us if stage != "batch"]
+    variants: dict[str, tuple[str, ...]] = {"whole": (), **{name: (name,) for name in names}, "batch": tuple(names)}
+    opened = {}
+    for name, stages in variants.items():
+        with replaced(folder, options, stages):
+            opened[name] = iter(training_batches(folder, options, epochs=100_000, numbered=True))
+            next(opened[name])
+    order, found = list(opened), {name: [] for name in opened}
+    for _ in range(rounds):
+        for name in order:
+            found[name].append(cpu_us(opened[name], options.batch_size, seconds))
+        order.reverse()
+    took = {name: float(np.median(values)) for name, values in found.items()}
+    removed = {name: (took["whole"] - took[name]) / took["whole"] for name in names}
+    removed["batch"] = took["batch"] / took["whole"]
+    return {
+        "measured": dict(costs.shares),
+        "removed": removed,
+        "us": {"measured": costs.total_us, "whole": took["whole"], "cpu_s": costs.cpu_s},
+    }
+
+
+def main() -> int:
+    """Print a row for each job. Return 1 if a share differs by more than MAX_DIFFERENCE."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.stage_shares", description=__doc__.split("\n")[0])
+    parser.add_argument("--jobs", nargs="*", choices=[*JOBS], default=[*JOBS], metavar="NAME")
+    parser.add_argument("--seconds", type=float, default=1.5, help="CPU seconds of a block")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="print a JSON object for each job")
+    given = parser.parse_args()
+    worst = 0.0
+    for name in given.jobs:
+        make, options = JOBS[name]
+        with tempfile.TemporaryDirectory(prefix="tenfold-") as root:
+            found = compared(make(Path(root)), options, given.seconds, given.rounds)
+        differences = {stage: abs(share - found["removed"][stage]) for stage, share in found["measured"].items()}
+        worst = max(worst, *differences.values())
+        if given.json:
+            print(json.dumps({"job": name, **found}), flush=True)
+            continue
+        cells = (f"{stage} {share:.0%} ({found['removed'][stage]:.0%})" for stage, share in found["measured"].items())
+        us = found["us"]
+        print(
+            f"| {name} | {' | '.join(cells)} | {us['measured']:.0f} ({us['whole']:.0f}) us | "
+            f"{100 * max(differences.values()):.1f} points | {us['cpu_s']:.1f} s |",
+            flush=True,
+        )
+    return int(worst > MAX_DIFFERENCE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

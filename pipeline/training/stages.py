@@ -1,0 +1,145 @@
+"""Measures what the stages of the input cost: once before the first step of a training, or on request."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Literal
+
+from pipeline import __version__
+from pipeline.dataset.manifest import Dataset
+from pipeline.images.examine import Rules, UsableImage, examine
+from pipeline.input.options import BatchOptions, batch_options
+from pipeline.input.stage_costs import Round, Sample, rounds, sample_of
+from pipeline.records.format import ImageEncoder, as_file, read_image
+from pipeline.runs.files import STAGES, read_or_empty
+from pipeline.runs.run import Run
+from pipeline.storage import Place, write_json
+from pipeline.tuning.measure import host_facts
+from pipeline.tuning.stages import MIN_ROUNDS, StageCosts, costs_from, costs_of, save_stages
+
+MAX_CPU_S = 20.0
+"""CPU seconds of a measurement."""
+BUDGET = 0.02
+"""A measurement takes at most this share of the CPU time of the input in the whole training."""
+MIN_CPU_S = 1.5
+"""A measurement needs about this many CPU seconds."""
+MIN_EXAMPLES = 20_000
+"""A training of fewer examples, counted in each epoch, is over before a measurement would pay."""
+Prepare = Literal["keep", "resize", "raw"]
+FOLDER = "stages"
+"""The folder of `local_folder` with the measurements of this machine."""
+_log = logging.getLogger(__name__)
+
+
+def measure_stages(
+    folder: Place,
+    dataset: Dataset,
+    options: BatchOptions,
+    max_cpu_s: float = MAX_CPU_S,
+    *,
+    prepare: Prepare | None = None,
+    prepare_size: int = 256,
+) -> StageCosts | None:
+    """Return what the stages of the input cost on this machine; None if `max_cpu_s` is too little to know it.
+
+    Args:
+        folder: Folder of the dataset.
+        dataset: Its content.
+        options: How examples become batches. Of a cache, the epoch that fills it is measured.
+        max_cpu_s: CPU seconds that it may take. It stops earlier if the intervals are narrow.
+        prepare: Measures what the same images would cost if the dataset were built with this setting.
+        prepare_size: Shorter side of the images, for `prepare`.
+    """
+    sample = sample_of(folder, dataset, seed=options.seed)
+    if prepare:
+        dataset, sample = prepared(dataset, sample, Rules(check="header", prepare=prepare, prepare_size=prepare_size))
+    return _measured(dataset, sample, options, lambda _: max_cpu_s)
+
+
+def measure_at_start(run: Run, folder: Place, dataset: Dataset, go_on: Callable[[], bool]) -> None:
+    """Measure the stages for a training that has not begun, and write them into its folder.
+
+    A short training is not measured. An earlier measurement on this machine is used again. `go_on` is called after each
+    block, and returns whether to go on. An error costs a warning only.
+    """
+    try:
+        if not (run.folder / STAGES).exists() and (costs := _costs_at_start(run, folder, dataset, go_on)):
+            save_stages(run.folder, costs)
+            _log.info("input: %s", costs.sentence(dataset.unit))
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong here, the training can do without it
+        _log.warning("the costs of the input's stages are unknown: %s: %s", type(error).__name__, error)
+
+
+def _costs_at_start(run: Run, folder: Place, dataset: Dataset, go_on: Callable[[], bool]) -> StageCosts | None:
+    settings, server = run.settings, run.server
+    # If decoded images are kept, only the first epoch decodes them.
+    epochs = settings.epochs if dataset.table or settings.cache == "off" else 1
+    examples = dataset.splits["train"].examples * epochs // server.count
+    if examples < MIN_EXAMPLES:
+        return None
+    options = replace(batch_options(settings), batch_size=settings.batch_size // server.count)
+    # Servers are compared, so each of them measures what its disk and its cores do now.
+    cached = Path(settings.local_folder) / FOLDER / f"{_key(dataset, options)}.json" if server.count == 1 else None
+    if cached and (known := costs_from(read_or_empty(cached))):
+        return known
+    sample = sample_of(folder, dataset, server, options.seed)
+    costs = _measured(dataset, sample, options, lambda us: min(MAX_CPU_S, BUDGET * examples * us / 1e6), go_on)
+    if cached and costs:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        write_json(cached, asdict(costs))
+    return costs
+
+
+def _key(dataset: Dataset, options: BatchOptions) -> str:
+    """Return a hash of what the costs depend on: the records, how they become batches, and the processor."""
+    host = {name: value for name, value in host_facts().items() if name in ("processor", "usable_cores", "tensorflow")}
+    of_batches = {name: getattr(options, name) for name in ("image_size", "batch_size", "crop", "min_crop_area")}
+    content = {**host, **of_batches, "dataset": dataset.version, "tenfold": __version__}
+    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _measured(
+    dataset: Dataset,
+    sample: Sample,
+    options: BatchOptions,
+    budget: Callable[[float], float],
+    go_on: Callable[[], bool] = lambda: True,
+) -> StageCosts | None:
+    """Return the costs of the stages. `budget` returns the CPU seconds for an example that takes some microseconds."""
+    found: list[Round] = []
+    costs = None
+    with closing(rounds(dataset, sample, options, lambda us: budget(us) >= MIN_CPU_S)) as measured:
+        for each in measured:
+            found.append(each)
+            costs = costs_of(
+                [one.stages for one in found],
+                read_us=sample.read_us,
+                bytes_per_example=each.bytes_per_example,
+                examples=sum(one.examples for one in found),
+                cpu_s=each.cpu_s,
+            )
+            is_known = len(found) >= MIN_ROUNDS and costs.is_narrow
+            if is_known or each.cpu_s > budget(costs.total_us) or not go_on():
+                break
+    return costs if len(found) >= MIN_ROUNDS else None
+
+
+def prepared(dataset: Dataset, sample: Sample, rules: Rules) -> tuple[Dataset, Sample]:
+    """Return a sample of images as a dataset would hold it that is built with these rules, and its description."""
+    form = replace(dataset.records, pixels="raw" if rules.prepare == "raw" else "encoded")
+    encode = ImageEncoder(form, dataset.labels, dataset.texts).encode
+
+    def again(record: bytes) -> bytes:
+        before = read_image(record, dataset.records)
+        image = examine(as_file(before), rules)
+        if not isinstance(image, UsableImage):
+            return record
+        labels = tuple(dataset.labels[label] for label in before.labels)
+        return encode(image, labels, before.filename) + image.encoded
+
+    records = [[again(record) for record in of_shard] for of_shard in sample.records]
+    return replace(dataset, records=form), sample._replace(records=records)

@@ -1,0 +1,128 @@
+"""The measurement of the stages before the first step of a training."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from pipeline.config.automatic import training_settings
+from pipeline.dataset.manifest import load
+from pipeline.images.examine import Rules
+from pipeline.input import BatchOptions
+from pipeline.input.stage_costs import sample_of
+from pipeline.records.format import as_file, read_image
+from pipeline.runs.files import STAGES
+from pipeline.runs.launch import prepare_run
+from pipeline.runs.run import Run
+from pipeline.training import stages
+from pipeline.training.job import run_job
+from pipeline.tuning.stages import load_stages
+from tests.input.test_images import published_of
+
+
+@pytest.fixture
+def run_in(tmp_path: Path, published: Path) -> Callable[[str], Run]:
+    def run(name: str) -> Run:
+        values = {"workspace": str(tmp_path / name), "local_folder": str(tmp_path / "local")}
+        return prepare_run(
+            training_settings({**values, "image_size": 32, "batch_size": 8, "epochs": 2}), published, name
+        )
+
+    return run
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Measure trainings of any length, and return a list that gets an entry for each measurement."""
+    counted: list[int] = []
+    # The trainings of tests are over before a measurement would pay.
+    monkeypatch.setattr(stages, "MIN_EXAMPLES", 0)
+    monkeypatch.setattr(stages, "BUDGET", 1e6)
+    monkeypatch.setattr(stages, "MAX_CPU_S", 2.0)
+    sample = stages.sample_of
+
+    def counting(*given: Any) -> Any:
+        counted.append(1)
+        return sample(*given)
+
+    monkeypatch.setattr(stages, "sample_of", counting)
+    return counted
+
+
+def train(run: Run) -> list[np.ndarray]:
+    run_job(run, lambda: False)
+    return [np.array(weight) for weight in keras.models.load_model(run.model_path).weights]
+
+
+@pytest.mark.long
+def test_a_measurement_changes_nothing_and_is_used_again(run_in: Callable[[str], Run], measured: list[int]) -> None:
+    first, second = run_in("first"), run_in("second")
+    weights = [train(first), train(second)]
+    assert sum(measured) == 1
+    costs = load_stages(first.folder)
+    assert costs is not None
+    assert costs == load_stages(second.folder)
+    assert list(costs.us) == ["read", "parse", "decode", "resize", "batch"]
+
+    (second.folder.parents[1] / "third").mkdir()
+    unmeasured = replace(second, folder=second.folder.parents[1] / "third")
+    (unmeasured.folder / STAGES).write_text("{}", "utf-8")  # As if an earlier attempt had measured it.
+    weights.append(train(unmeasured))
+    for other in weights[1:]:
+        assert all(np.array_equal(one, two) for one, two in zip(weights[0], other, strict=True))
+    assert sum(measured) == 1
+
+
+def test_a_short_training_is_not_measured(run_in: Callable[[str], Run]) -> None:
+    run = run_in("short")
+    stages.measure_at_start(run, Path(run.dataset), load(Path(run.dataset)), go_on=lambda: True)
+    assert not (run.folder / STAGES).exists()
+
+
+def test_a_stop_ends_the_measurement(run_in: Callable[[str], Run], measured: list[int]) -> None:
+    run, calls = run_in("stopped"), []
+    stages.measure_at_start(run, Path(run.dataset), load(Path(run.dataset)), go_on=lambda: bool(calls.append(1)))
+    assert sum(measured) == len(calls) == 1
+    assert not (run.folder / STAGES).exists()
+
+
+def test_a_failure_costs_a_warning(
+    run_in: Callable[[str], Run], measured: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    run = run_in("failing")
+    dataset = load(Path(run.dataset))
+    with caplog.at_level(logging.WARNING):
+        stages.measure_at_start(run, run.folder / "missing", dataset, go_on=lambda: True)
+    assert sum(measured) == 1
+    assert "the costs of the input's stages are unknown: FileNotFoundError" in caplog.text
+
+
+@pytest.mark.parametrize(("prepare", "form"), [("resize", "JPEG"), ("raw", "RAW")])
+def test_a_sample_is_prepared_as_a_build_would(tmp_path: Path, prepare: Any, form: str) -> None:
+    kept = published_of(tmp_path / "kept", 12)
+    built = published_of(tmp_path / "built", 12, prepare=prepare, prepare_size=20)
+    rules = Rules(check="header", prepare=prepare, prepare_size=20)
+    dataset, sample = stages.prepared(load(kept), sample_of(kept, load(kept)), rules)
+    of_build = sample_of(built, load(built))
+    assert dataset.records == load(built).records
+    assert sorted(record for shard in sample.records for record in shard) == sorted(
+        record for shard in of_build.records for record in shard
+    )
+    image = read_image(sample.records[0][0], dataset.records)
+    assert image.format == form
+    assert min(image.width, image.height) == 20
+    assert as_file(image)
+
+
+def test_raw_pixels_are_read_without_decoding(tmp_path: Path) -> None:
+    kept = published_of(tmp_path, 12)
+    options = BatchOptions(image_size=16, batch_size=4)
+    raw = stages.measure_stages(kept, load(kept), options, 3.0, prepare="raw", prepare_size=20)
+    assert raw is not None
+    assert raw.bytes_per_example > 20 * 20 * 3
+    assert raw.total_us > 0
