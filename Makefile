@@ -1,7 +1,7 @@
 # What a person types is what CI runs. `make help` lists it.
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev env-engines env-readers env-airflow34 run backfill up down status test test-core test-long docs check lock clean bench-env bench-sharding \
-	bench-engines bench-planning bench-input bench-storage bench-orchestration bench-training bench-steps bench-monitoring bench-gpu bench-plugin bench-verdicts bench-tables \
+	bench-engines bench-planning bench-input bench-storage bench-orchestration bench-training bench-steps bench-monitoring bench-gpu bench-plugin bench-verdicts bench-advice bench-tables \
 	bench-forms bench-intervals bench-promotion bench-served-pixels bench-year demo-gcs docker-up \
 	docker-check docker-down
 
@@ -179,6 +179,9 @@ bench-monitoring: env ## measure the CPU time of the monitor, by source, and its
 
 bench-verdicts: env ## compare verdicts with known limits, alone and beside other programs; BENCH='--only slow --again'
 	$(call bench,benchmarks.verdicts)
+
+bench-advice: env ## compare predicted gains of changes with measured ones; BENCH='--only photographs'
+	$(call bench,benchmarks.advice)
 
 # Needs nothing but PYTHON, which is .venv by default. It makes no environment.
 bench-gpu: ## measure what only a GPU can show, in at most 10 minutes; PYTHON=/path/to/python with TensorFlow

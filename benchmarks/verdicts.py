@@ -28,8 +28,8 @@ from typing import Any
 from benchmarks.harness.machine import CORES, HOME, logs, machine_line, say
 from benchmarks.harness.rounds import ENVIRONMENT, ROOT
 from benchmarks.known_limits import surroundings
-from benchmarks.known_limits.datasets import built, command_of
-from benchmarks.known_limits.jobs import CHANGES, COMMON, JOBS, Change, Job
+from benchmarks.known_limits.datasets import DATA, Data, built, command_of
+from benchmarks.known_limits.jobs import CHANGES, COMMON, COMMON_OF_ROWS, JOBS, Change, Job
 from benchmarks.known_limits.many_cores import CORES as MANY
 from benchmarks.known_limits.many_cores import MANY_CORES, ManyCores
 from benchmarks.known_limits.own_inputs import MAPPED, MAPPED_MB
@@ -191,7 +191,7 @@ def command(job: Job, place: Place, folder: Path) -> list[str]:
         "workspace": folder,
         "local_folder": folder / "local",
         "dataset": place.dataset,
-        **COMMON,
+        **(COMMON if isinstance(DATA[job.data], Data) else COMMON_OF_ROWS),
         **job.settings,
     }
     return command_of("train", settings)
@@ -249,9 +249,9 @@ def nothing(job: Job, folder: Path) -> Iterator[Place]:
 
 
 @contextmanager
-def half_a_core(job: Job, folder: Path) -> Iterator[Place]:
-    """Yield a place with a CPU quota of half a core."""
-    quota = {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "50000"}
+def cpu_quota(cores: float, job: Job, folder: Path) -> Iterator[Place]:
+    """Yield a place with a CPU quota of this many cores."""
+    quota = {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": f"{100_000 * cores:.0f}"}
     with surroundings.control_group("cpu", quota) as prefix:
         yield Place(prefix, str(dataset_of(job)))
 
@@ -271,15 +271,15 @@ def little_memory(job: Job, folder: Path) -> Iterator[Place]:
 
 
 @contextmanager
-def slow_disk(job: Job, folder: Path) -> Iterator[Place]:
-    """Yield a place whose dataset is on a disk that reads 3 MB/s, and is not in the page cache."""
+def slow_disk(bytes_per_s: int, job: Job, folder: Path) -> Iterator[Place]:
+    """Yield a place whose dataset is on a disk that reads this much, and is not in the page cache."""
     dataset, disk = dataset_of(job), FOLDER / "disk"
     copy = disk / surroundings.object_prefix(dataset)
-    with surroundings.slow_disk(disk, 300, DISK_BPS):
+    with surroundings.slow_disk(disk, 300, bytes_per_s):
         if not copy.exists():
             copy.parent.mkdir(parents=True, exist_ok=True)
             subprocess.run(["cp", "-r", str(dataset), str(copy)], check=True)
-    with surroundings.slow_disk(disk, 300, DISK_BPS) as prefix:
+    with surroundings.slow_disk(disk, 300, bytes_per_s) as prefix:
         yield Place(prefix, str(copy))
 
 
@@ -294,9 +294,11 @@ def slow_bucket(pauses_s: Sequence[float], job: Job, folder: Path) -> Iterator[P
 
 SURROUNDINGS: dict[str, Callable[[Job, Path], AbstractContextManager[Place]]] = {
     "": nothing,
-    "half a core": half_a_core,
+    "half a core": partial(cpu_quota, 0.5),
+    "one core": partial(cpu_quota, 1.0),
     "little memory": little_memory,
-    "slow disk": slow_disk,
+    "slow disk": partial(slow_disk, DISK_BPS),
+    "disk of twice the speed": partial(slow_disk, 2 * DISK_BPS),
     "slow bucket": partial(slow_bucket, SLOW_BUCKET_S),
     "bucket that pauses": partial(slow_bucket, PAUSING_BUCKET_S),
 }

@@ -53,10 +53,13 @@ the file.
 ADVICE_PAGE = """\
 # Advice
 
-A [verdict](../explanation/verdict.md) ends with the next change to make. For each limit that it names, this is the
-first change in the table whose condition holds. The first column has the words of the verdict that name the limit, such
-as "Compute-bound", or "decoding" in "Input-bound (decoding)", and the value in `result.json`. Numbers follow from the
-settings of the training. Here, they are those of the default settings.
+A [verdict](../explanation/verdict.md) ends with the next change to make. If the stages of the input were measured, this
+is the change with the best [predicted gain](../how-to/advise.md), with its factor and its price. Otherwise, for each
+limit that the verdict names, it is the first change in the table whose condition holds.
+
+The first column has the words of the verdict that name the limit, such as "Compute-bound", or "decoding" in
+"Input-bound (decoding)", and the value in `result.json`. Numbers follow from the settings of the training. Here, they
+are those of the default settings.
 
 | words of the verdict | if | next |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""The datasets of `benchmarks.verdicts`: drawn images, built once by the pipeline itself."""
+"""The datasets of `benchmarks.verdicts` and `benchmarks.advice`: drawn examples, built once by the pipeline itself."""
 
 import io
 import json
@@ -14,6 +14,7 @@ from PIL import Image
 
 from benchmarks.harness.images import linked, make_source, photograph, tiny_image
 from benchmarks.harness.rounds import ENVIRONMENT, ROOT
+from benchmarks.harness.tables import LABEL, table_file
 
 LARGE = (3000, 2000)
 
@@ -32,24 +33,37 @@ class Data:
     """Share of the images for validation, of a source that is not split. 0: one image is for validation."""
 
 
+@dataclass(frozen=True)
+class Rows:
+    """A table of random values."""
+
+    rows: int
+    columns: int
+    validation_fraction: float = 0.1
+
+
 def large_image(seed: int) -> bytes:
     """Return a drawn photograph of 6 megapixels as a JPEG of about 1 MB."""
-    return _resized(seed, LARGE, "JPEG")
+    return _encoded(seed, LARGE, "JPEG")
 
 
 def png(seed: int) -> bytes:
     """Return a drawn photograph as a PNG."""
-    return _resized(seed, (500, 375), "PNG")
+    return _encoded(seed, (500, 375), "PNG")
 
 
-def _resized(seed: int, size: tuple[int, int], kind: str) -> bytes:
+def _encoded(seed: int, size: tuple[int, int], kind: str) -> bytes:
     buffer = io.BytesIO()
     Image.open(io.BytesIO(photograph(seed))).resize(size).save(buffer, kind)
     return buffer.getvalue()
 
 
+def _resized(side: int) -> Mapping[str, Any]:
+    return {"prepare": "resize", "prepare_size": side}
+
+
 _PIXELS = {"prepare": "raw", "prepare_size": 73}
-DATA = {
+DATA: Mapping[str, Data | Rows] = {
     "pixels": Data(3000, tiny_image, settings=_PIXELS),
     "photographs": Data(400, photograph, copies=4),
     # Each validation takes a second to start. With fewer images, that second would be a large share of an epoch.
@@ -67,20 +81,40 @@ DATA = {
     "png": Data(200, png, copies=12),
     "halved": Data(600, tiny_image, settings=_PIXELS, validation_fraction=0.5),
     "tenth": Data(600, tiny_image, settings=_PIXELS, validation_fraction=0.1),
+    # For `benchmarks.advice`: what a change makes of the datasets above.
+    "photographs, resized": Data(400, photograph, copies=4, settings=_resized(73)),
+    "photographs, pixels": Data(400, photograph, copies=4, settings=_PIXELS),
+    "many photographs, pixels": Data(400, photograph, copies=16, settings=_PIXELS),
+    "large, resized": Data(60, large_image, copies=12, settings=_resized(73)),
+    "large, pixels": Data(60, large_image, copies=12, settings=_PIXELS),
+    "many large, resized": Data(60, large_image, copies=36, settings=_resized(37)),
+    "png, resized": Data(200, png, copies=12, settings=_resized(73)),
+    "small shards, resized": Data(400, photograph, settings={**_resized(73), "num_training_servers": 8}),
+    "large photographs": Data(400, photograph, copies=4, settings=_resized(256)),
+    "prepared, pixels of 73": Data(400, photograph, copies=8, settings=_PIXELS),
+    "many prepared, pixels of 73": Data(400, photograph, copies=32, settings=_PIXELS),
+    "rows": Rows(200_000, 20),
+    "wide rows": Rows(40_000, 300),
+    "half of the rows": Rows(40_000, 20, validation_fraction=0.5),
+    "tenth of the rows": Rows(40_000, 20, validation_fraction=0.1),
 }
 
 
 def built(name: str, folder: Path) -> Path:
     """Return the folder of a dataset below `folder`. Build the dataset if it does not exist."""
     data = DATA[name]
+    own = {"workspace": str(folder / "workspace"), "dataset_name": name.replace(" ", "-").replace(",", "")}
+    if isinstance(data, Rows):
+        table = table_file(folder / "sources", data.rows, data.columns, "parquet")
+        of_table = {"source_uri": table, "label_column": LABEL, "validation_fraction": data.validation_fraction}
+        return Path(tenfold("build", {**own, **of_table, "example_kind": "table"})["dataset"])
     drawn = folder / "sources" / f"{data.image.__name__}-{data.images}"
     source = make_source(drawn, data.images, data.image)
     if data.copies > 1:
         source = linked(drawn.with_name(f"{drawn.name}-{data.copies}"), data.copies * data.images, source / "train")
     settings = {
         "source_uri": str(source / "train" if data.validation_fraction else source),
-        "workspace": str(folder / "workspace"),
-        "dataset_name": name.replace(" ", "-"),
+        **own,
         "check": "header",
         "on_leak": "continue",  # With copies, the validation image is in training, too.
         **({"validation_fraction": data.validation_fraction} if data.validation_fraction else {}),

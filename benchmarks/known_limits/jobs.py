@@ -56,9 +56,11 @@ COMMON = {
     # A larger buffer would hold all of these small datasets before the first step, and no step would wait.
     "shuffle_megabytes": 2,
 }
+COMMON_OF_ROWS = {"batch_size": 64, "promote": "never", "shuffle_megabytes": 2}
 
 
-def _simulated(step_ms: float, **settings: Any) -> dict[str, Any]:
+def simulated(step_ms: float, **settings: Any) -> dict[str, Any]:
+    """Return the settings of a simulated accelerator."""
     return {"simulated_step_ms": step_ms, **settings}
 
 
@@ -67,42 +69,42 @@ def _only(*limits: Limit) -> frozenset[Limit]:
 
 
 _COMPUTE = (
-    Job("steps of 40 ms", _only(Limit.COMPUTE), settings=_simulated(40, epochs=1)),
-    Job("steps of 100 ms beside decoding", _only(Limit.COMPUTE), "photographs", _simulated(100, epochs=1)),
-    Job("steps of 10 ms", _only(Limit.COMPUTE), settings=_simulated(10, epochs=4)),
+    Job("steps of 40 ms", _only(Limit.COMPUTE), settings=simulated(40, epochs=1)),
+    Job("steps of 100 ms beside decoding", _only(Limit.COMPUTE), "photographs", simulated(100, epochs=1)),
+    Job("steps of 10 ms", _only(Limit.COMPUTE), settings=simulated(10, epochs=4)),
     Job(
         "decoded images in memory",
         _only(Limit.COMPUTE),
         "photographs",
-        _simulated(60, epochs=2, cache="memory"),
+        simulated(60, epochs=2, cache="memory"),
     ),
     Job("small CNN on the cores", _only(Limit.COMPUTE), settings={"epochs": 3}, needs_cores=True),
     Job("small CNN with XLA", _only(Limit.COMPUTE), settings={"epochs": 1, "xla": True}, needs_cores=True),
 )
 _DECODING = (
-    Job("photographs", _only(Limit.DECODING), "many photographs", _simulated(2, epochs=1), needs_cores=True),
+    Job("photographs", _only(Limit.DECODING), "many photographs", simulated(2, epochs=1), needs_cores=True),
     Job(
         "photographs, random-resized crop",
         _only(Limit.DECODING),
         "many photographs",
-        _simulated(2, epochs=1, crop="random_resized"),
+        simulated(2, epochs=1, crop="random_resized"),
         needs_cores=True,
     ),
     Job(
         "photographs, steps of two thirds of the decoding",
         _only(Limit.DECODING),
         "many photographs",
-        _simulated(8, epochs=1),
+        simulated(8, epochs=1),
         needs_cores=True,
     ),
-    Job("images of 6 megapixels", _only(Limit.DECODING), "large", _simulated(2, epochs=3), needs_cores=True),
-    Job("PNG", _only(Limit.DECODING), "png", _simulated(2, epochs=1), needs_cores=True),
-    Job("images of 256 pixels", _only(Limit.DECODING), "many prepared", _simulated(1, epochs=2), needs_cores=True),
+    Job("images of 6 megapixels", _only(Limit.DECODING), "large", simulated(2, epochs=3), needs_cores=True),
+    Job("PNG", _only(Limit.DECODING), "png", simulated(2, epochs=1), needs_cores=True),
+    Job("images of 256 pixels", _only(Limit.DECODING), "many prepared", simulated(1, epochs=2), needs_cores=True),
     Job(
         "images of 256 pixels, large random-resized crop",
         _only(Limit.DECODING),
         "prepared",
-        _simulated(2, epochs=2, crop="random_resized", image_size=224),
+        simulated(2, epochs=2, crop="random_resized", image_size=224),
         needs_cores=True,
     ),
     Job(
@@ -117,7 +119,7 @@ _DECODING = (
         "half a core for decoding",
         _only(Limit.CPU_QUOTA),
         "photographs",
-        _simulated(2, epochs=1),
+        simulated(2, epochs=1),
         also=_only(Limit.DECODING, Limit.OTHER_PROGRAMS),
         around="half a core",
     ),
@@ -136,22 +138,22 @@ _READING = (
         "slow disk, photographs",
         _only(Limit.READING),
         "small shards",
-        _simulated(5, epochs=1),
+        simulated(5, epochs=1),
         around="slow disk",
     ),
-    Job("slow disk, pixels", _only(Limit.READING), "large pixels", _simulated(2, epochs=1), around="slow disk"),
+    Job("slow disk, pixels", _only(Limit.READING), "large pixels", simulated(2, epochs=1), around="slow disk"),
     Job(
         "slow bucket",
         _BUCKET,
         "many shards",
-        _simulated(5, epochs=1),
+        simulated(5, epochs=1),
         around="slow bucket",
     ),
     Job(
         "bucket that pauses",
         _BUCKET,
         "many shards",
-        _simulated(5, epochs=1),
+        simulated(5, epochs=1),
         around="bucket that pauses",
     ),
     Job("server that answers late", _only(Limit.WAITING), own_input="asking"),
@@ -183,34 +185,34 @@ _OUTSIDE_STEPS = (
     Job(
         "callback that waits after each batch",
         _only(Limit.HOST),
-        settings=_simulated(20, epochs=1, callbacks=f"{EACH_EPOCH}pause_after_batches"),
+        settings=simulated(20, epochs=1, callbacks=f"{EACH_EPOCH}pause_after_batches"),
     ),
     Job(
         "callback that computes after each batch",
         _only(Limit.HOST),
-        settings=_simulated(20, epochs=1, callbacks=f"{EACH_EPOCH}compute_after_batches"),
+        settings=simulated(20, epochs=1, callbacks=f"{EACH_EPOCH}compute_after_batches"),
     ),
     Job(
         "callback that waits after each epoch",
         _only(Limit.CALLBACKS),
-        settings=_simulated(10, epochs=3, callbacks=f"{EACH_EPOCH}pause_after_epochs"),
+        settings=simulated(10, epochs=3, callbacks=f"{EACH_EPOCH}pause_after_epochs"),
     ),
     Job(
         "callback that computes after each epoch",
         _only(Limit.CALLBACKS),
-        settings=_simulated(10, epochs=3, callbacks=f"{EACH_EPOCH}compute_after_epochs"),
+        settings=simulated(10, epochs=3, callbacks=f"{EACH_EPOCH}compute_after_epochs"),
     ),
     Job(
         "checkpoint after each step",
         _only(Limit.CHECKPOINTS),
-        settings=_simulated(20, epochs=1, checkpoint_steps=1, model=f"{EACH_EPOCH}heavy"),
+        settings=simulated(20, epochs=1, checkpoint_steps=1, model=f"{EACH_EPOCH}heavy"),
     ),
-    Job("half of the images for validation", _only(Limit.VALIDATION), "halved", _simulated(40, epochs=5)),
+    Job("half of the images for validation", _only(Limit.VALIDATION), "halved", simulated(40, epochs=5)),
     Job(
         "two limits: a slow callback and a slow disk",
         _only(Limit.HOST, Limit.READING),
         "small shards",
-        _simulated(5, epochs=1, callbacks=f"{EACH_EPOCH}long_pause_after_batches"),
+        simulated(5, epochs=1, callbacks=f"{EACH_EPOCH}long_pause_after_batches"),
         names_all=True,
         around="slow disk",
     ),

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from pipeline import __version__
-from pipeline.commands import build, clean, datasets, dates, models, pages, training
+from pipeline.commands import advise, build, clean, datasets, dates, models, pages, training
 from pipeline.commands.command import program
 from pipeline.config.settings import Settings
 
@@ -22,6 +22,7 @@ COMMANDS = (
     dates.dates,
     datasets.labels,
     training.train,
+    advise.advise,
     pages.compare_inputs,
     datasets.verify,
     datasets.index,

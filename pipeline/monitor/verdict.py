@@ -1,7 +1,7 @@
 """The verdict: what limits a training, in one sentence with numbers."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,10 @@ MIN_STEPS, MIN_S = 10, 2.0
 """A verdict needs at least this number of steady steps, which take at least this time: ten samples of the machine."""
 FULL = 99.0
 """The input counts as standing still if at least this percentage of the batches that it may keep ready are ready."""
+CALM_WAITS = 4
+"""A step hardly waits if it waits for at most the mean divided by this number."""
+MORE_BATCHES = tuple(2**power for power in range(11))
+"""Numbers of batches by which a buffer may grow."""
 WORTH_NAMING = 0.1
 """Other programs are named if they use more than this share of the cores. Every machine runs a few small ones."""
 _NAMES = {
@@ -75,6 +79,12 @@ class Verdict:
     """Mean of the steady steps; 0 if there are too few of them."""
     examples_per_s: float = 0.0
     """Over the steady steps."""
+    shares: Mapping[Part, float] = field(default_factory=dict)
+    """Shares of the time after the first step, by part; empty if there are too few steps."""
+    is_simulated: bool = False
+    """Whether the steps only waited."""
+    bridged_ms: Mapping[int, float] = field(default_factory=dict)
+    """The mean wait of a step that would be left if this number of batches more could be ready."""
 
     @property
     def limit(self) -> Limit:
@@ -153,6 +163,9 @@ def diagnose(batches: Table, samples: Table, epochs: "Table | None" = None, whol
         wait_ms=summary.wait_ms.mean,
         step_ms=summary.time_ms.mean,
         examples_per_s=summary.examples_per_s or 0.0,
+        shares=shares,
+        is_simulated=bool(simulated),
+        bridged_ms=_bridged_ms(batches, steady),
     )
 
 
@@ -216,12 +229,26 @@ def _shares(summary: Summary, batches: Table, epochs: "Table | None") -> Shares:
 def _supply(summary: Summary, batches: Table, steady: NDArray[np.bool_]) -> Supply:
     waits = np.asarray(batches["input/wait_ms"], dtype=float)[steady]
     # Relative to the mean: the question is whether few steps wait for all, not how long they wait.
-    calm = float((waits <= waits.mean() / 4).mean())
+    calm = float((waits <= waits.mean() / CALM_WAITS).mean())
     if "input/ready_pct" not in batches:
         return Supply(summary.wait_fraction or 0.0, calm)
     times = np.asarray(batches["step/time_ms"], dtype=float)[steady]
     is_full = np.asarray(batches["input/ready_pct"], dtype=float)[steady] >= FULL
     return Supply(summary.wait_fraction or 0.0, calm, float(times[is_full].sum() / times.sum()))
+
+
+def _bridged_ms(batches: Table, steady: NDArray[np.bool_]) -> dict[int, float]:
+    """Return the mean wait of a step that would be left with more ready batches, by their number.
+
+    Steps in a row that wait are one pause of the input. A batch more bridges it for as long as a step works.
+    """
+    waits, times = (np.asarray(batches[name], dtype=float)[steady] for name in ("input/wait_ms", "step/time_ms"))
+    is_long = waits > waits.mean() / CALM_WAITS
+    ends = np.diff(is_long.astype(int), append=0, prepend=0)
+    totals = np.append(0.0, np.cumsum(waits))
+    pauses = totals[np.flatnonzero(ends < 0)] - totals[np.flatnonzero(ends > 0)]
+    work = (times - waits).mean()
+    return {more: float(np.maximum(pauses - more * work, 0).sum() / len(waits)) for more in MORE_BATCHES}
 
 
 def _steady_s(summary: Summary) -> float:

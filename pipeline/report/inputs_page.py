@@ -118,24 +118,28 @@ def table(result: Result) -> Table:
 
 def alone(result: Result) -> Table:
     """Return the rates of the inputs without a model, and how many accelerators each can feed."""
-    titles = [each.title for each in ACCELERATORS.values()]
     head = (
         "input alone",
         "rate from the disk",
         "rate from memory",
-        *(f"{each}s fed from {place}" for each in titles for place in ("the disk", "memory")),
+        *(f"{each.title}s with {each.model} fed from the disk / memory" for each in ACCELERATORS.values()),
     )
     rows = [
         (
             row.title,
             f"{three_digits(row.cold_per_s)} images/s",
             f"{three_digits(row.warm_per_s)} images/s",
-            *(f"{fed[name]:.2g}" for name in ACCELERATORS for fed in (row.cold_accelerators, row.accelerators)),
+            *(f"{row.cold_accelerators[name]:.2g} / {row.accelerators[name]:.2g}" for name in ACCELERATORS),
         )
         for row in result.rows
     ]
-    rates = ", ".join(f"{each.title} {each.per_s:,.0f}" for each in ACCELERATORS.values())
-    note = f"Accelerators train ResNet-50 as MLPerf Storage simulates it, at these images per second: {rates}."
+    rates = "; ".join(
+        f"{each.title} with {each.model} {each.per_s:,.0f} ({each.source})" for each in ACCELERATORS.values()
+    )
+    note = (
+        f"The accelerators take images at these rates per second: {rates}. The rates of the inputs are those of your "
+        "images at your image size."
+    )
     return Table(head, rows, note)
 
 

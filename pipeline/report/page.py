@@ -24,6 +24,7 @@ from pipeline.report.input_stages import InputStages
 from pipeline.report.timeline import timeline as timeline_of
 from pipeline.runs.recorded_run import RecordedRun, load_recorded_run
 from pipeline.tuning.advice import advice
+from pipeline.tuning.predictions import facts_of, predictions
 
 
 @dataclass(frozen=True)
@@ -141,8 +142,13 @@ def quality(run: RecordedRun) -> Headline:
 def speed(run: RecordedRun, summary: Summary, diagnosis: Verdict) -> Headline:
     """Say how fast the training is, what limits it, and what to change if the settings are valid here."""
     first_fact = f"{diagnosis.sentence.partition('; ')[0].rstrip('.')}."
+    prepared, splits = run.dataset.get("settings") or {}, run.dataset.get("splits") or {}
+    examples = {name: int(split.get("examples", 0)) for name, split in splits.items()}
+    memory = run.files.host.get("memory_bytes", 0)
     try:
-        change = advice(diagnosis, training_settings(run.files.settings), run.dataset.get("settings") or {})
+        settings = training_settings(run.files.settings)
+        facts = facts_of(diagnosis, settings, prepared, examples, folder=run.folder, memory_bytes=memory)
+        change = advice(diagnosis, settings, prepared, predictions(facts))
     # This machine may lack a kind of source that the run used. Its verdict still holds.
     except SettingsError:
         change = ""

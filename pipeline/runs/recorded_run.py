@@ -32,6 +32,8 @@ from pipeline.storage import Place, place_of
 class RecordedRun:
     """A run as its files and its record describe it. A mapping is empty if its file is missing."""
 
+    folder: Path
+    """The local folder of its files."""
     files: RunFiles
     evaluation: Mapping[str, Any]
     """The content of `evaluation.json`."""
@@ -70,6 +72,7 @@ def load_recorded_run(folder: Path, is_shown: Callable[[str], bool] = lambda _: 
         return is_busy(name) or (index == slowest and is_of_load(name)) or (index == 0 and is_shown(name))
 
     return RecordedRun(
+        folder=folder,
         files=files,
         evaluation=read_or_empty(folder / EVALUATION),
         dataset=read_or_empty(dataset / COMMIT) if dataset else {},

@@ -20,6 +20,7 @@ from pipeline.training.stages import measure_at_start
 from pipeline.training.step.strategy import lost_servers_named
 from pipeline.training.stop import Stage
 from pipeline.tuning.advice import with_advice
+from pipeline.tuning.predictions import facts_of, predictions
 
 
 def run_job(
@@ -46,7 +47,11 @@ def run_job(
     measure_at_start(run, training.dataset_folder, training.dataset, go_on=lambda: not training.should_stop_at_step())
 
     def format_verdict(verdict: Verdict) -> str:
-        return with_advice(verdict, run.settings, training.dataset.settings)
+        dataset = training.dataset
+        examples = {name: split.examples for name, split in dataset.splits.items()}
+        memory = run.host.get("memory_bytes", 0)
+        facts = facts_of(verdict, run.settings, dataset.settings, examples, folder=run.folder, memory_bytes=memory)
+        return with_advice(verdict, run.settings, dataset.settings, predictions(facts))
 
     with ExitStack() as stack:
         sinks: list[Sink] = [

@@ -1,6 +1,7 @@
 """What to change if something other than the accelerator limits a training, by the names of the settings.
 
-`ADVICE` is the only place of each advice. docs/reference/advice.md is generated from it.
+If the gain of a change was predicted, the best of these changes is the advice. Otherwise, `ADVICE` has a change for
+each limit. docs/reference/advice.md is generated from it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,8 +11,9 @@ from typing import Any
 from pipeline.config.automatic import TrainingSettings
 from pipeline.config.example_kinds import IMAGES, TABLE
 from pipeline.monitor.limits import IDLE_GPU, Limit
-from pipeline.monitor.verdict import Verdict
+from pipeline.monitor.verdict import Verdict, words_of
 from pipeline.tuning.contenders import PREPARED_PER_CROP
+from pipeline.tuning.predictions import Prediction
 
 FLOAT16_CAPABILITY, BFLOAT16_CAPABILITY = 7.0, 8.0
 """NVIDIA's GPUs have tensor cores for float16 from the first compute capability on (V100, T4), and for bfloat16 from
@@ -33,6 +35,8 @@ class Change:
     text: str
     """What to do; empty if there is nothing to do. {prepare_size} and {prefetch_batches} follow from the settings."""
     conditions: Sequence[Condition] = ()
+    setting: str = ""
+    """The setting that it changes, if its gain can be predicted. The change is left out if it was, and is too small."""
 
     def described(self, settings: TrainingSettings) -> str:
         """Return what to do with these settings."""
@@ -41,26 +45,53 @@ class Change:
         )
 
 
-def advice(verdict: Verdict, settings: TrainingSettings, dataset: Mapping[str, Any]) -> str:
+def advice(
+    verdict: Verdict, settings: TrainingSettings, dataset: Mapping[str, Any], found: Sequence[Prediction] = ()
+) -> str:
     """Return the next thing to do, in a sentence; empty if there is nothing to do.
 
     If the verdict names several limits, the advice is about each of them. `dataset` has the settings in the
-    `dataset.json` that the training reads.
+    `dataset.json` that the training reads. `found` are the predictions for the training, the best one first.
     """
     # The value of the dataset counts. The training may have another one.
     effective = settings.model_copy(update={"prepare": dataset.get("prepare", settings.prepare)})
-    changes = (
-        next(each for each in ADVICE[limit] if all(one.holds(verdict, effective) for one in each.conditions))
+    gains = [each for each in found if each.is_gain and not each.is_hardware]
+    is_small = {name for each in found if not each.is_gain for name in each.change}
+    changes = [
+        next(
+            each
+            for each in ADVICE[limit]
+            if each.setting not in is_small and all(one.holds(verdict, effective) for one in each.conditions)
+        )
         for limit in verdict.limits
-    )
+        if not gains or limit in _WITHOUT_SETTINGS
+    ]
     # Two limits can have the same advice, which is then given once.
-    pieces = dict.fromkeys(change.described(effective) for change in changes if change.text)
-    return f"Next: {'; or '.join(pieces)}." if pieces else ""
+    pieces = dict.fromkeys(_hinted(change, effective, verdict) for change in changes if change.text)
+    best = [f"{gains[0].action}: {gains[0].words()}"] if gains else []
+    if pieces or best:
+        return f"Next: {'; or '.join([*best, *pieces])}."
+    return f"No setting makes it faster: the limit is {words_of(verdict.limit)}." if found else ""
 
 
-def with_advice(verdict: Verdict, settings: TrainingSettings, dataset: Mapping[str, Any]) -> str:
+def _hinted(change: Change, settings: TrainingSettings, verdict: Verdict) -> str:
+    """Return what to do, and if its gain can be predicted once the stages are measured, how."""
+    hint = " (`tenfold advise` predicts how much faster)" if change.setting and verdict.examples_per_s else ""
+    return f"{change.described(settings)}{hint}"
+
+
+def with_advice(
+    verdict: Verdict, settings: TrainingSettings, dataset: Mapping[str, Any], found: Sequence[Prediction] = ()
+) -> str:
     """Return the sentence of the verdict, with the next thing to do."""
-    return f"{verdict.sentence} {advice(verdict, settings, dataset)}".strip()
+    return f"{verdict.sentence} {advice(verdict, settings, dataset, found)}".strip()
+
+
+_WITHOUT_SETTINGS = {
+    *(Limit.OTHER_PROGRAMS, Limit.CPU_QUOTA, Limit.MEMORY, Limit.ONE_CORE, Limit.WAITING, Limit.PYTHON),
+    Limit.CALLBACKS,
+}
+"""Limits that something else than a setting removes, so that the best setting is not the only thing to do."""
 
 
 def _is_prepared(settings: TrainingSettings, prepare: str) -> bool:
@@ -110,11 +141,17 @@ _LESS_DECODING = (
         "resize the images once when the dataset is built (prepare=resize, prepare_size={prepare_size}), so that each "
         "epoch decodes fewer pixels",
         [_KEPT],
+        setting="prepare",
     ),
-    Change("keep decoded images for the epochs after the first (cache=memory, or cache=disk)", [_DECODED_AGAIN]),
+    Change(
+        "keep decoded images for the epochs after the first (cache=memory, or cache=disk)",
+        [_DECODED_AGAIN],
+        setting="cache",
+    ),
     Change(
         "store pixels when the dataset is built (prepare=raw), so that nothing is decoded; this takes more disk space",
         [_RESIZED],
+        setting="prepare",
     ),
     Change("use more cores for each accelerator, or a smaller image_size"),
 )

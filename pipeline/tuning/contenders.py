@@ -13,30 +13,43 @@ PREPARED_PER_CROP = 8 / 7
 
 @dataclass(frozen=True)
 class Accelerator:
-    """An accelerator that trains ResNet-50, as MLPerf Storage simulates it.
-
-    Source of the step times: the workload files of MLPerf Storage (resnet50_h100, resnet50_a100), batches of 400 images
-    of 114,660 bytes on average.
-    """
+    """An accelerator that trains one model, in steps of a known time."""
 
     title: str
+    model: str
+    batch: int
+    """Images in a step."""
     batch_ms: float
-    """Time of a step of MLPERF_BATCH images."""
+    """Time of a step of `batch` images."""
+    source: str
+    """Where the time comes from, for the page."""
+    min_utilization: float = 0.9
+    """A host is fast enough if the accelerator computes at least this share of the time: the limit of MLPerf Storage
+    for ResNet-50."""
 
     def step_ms(self, batch_size: int) -> float:
         """Return the time of a step of `batch_size` images, in ms."""
-        return self.batch_ms * batch_size / MLPERF_BATCH
+        return self.batch_ms * batch_size / self.batch
 
     @property
     def per_s(self) -> float:
         """Images per second that keep it busy."""
-        return 1000 * MLPERF_BATCH / self.batch_ms
+        return 1000 * self.batch / self.batch_ms
 
 
-MLPERF_BATCH = 400
-MIN_UTILIZATION = 0.9
-"""MLPerf Storage accepts a storage system if its accelerators compute at least this share of the time."""
-ACCELERATORS = {"h100": Accelerator("H100", 224.0), "a100": Accelerator("A100", 435.0)}
+_MLPERF = "MLPerf Storage simulates it"
+_VIT = "NVIDIA's nvSubquadratic measured it with ViT-5-Small, 224 pixels, bfloat16"
+ACCELERATORS = {
+    # The workload files resnet50_h100 and resnet50_a100: images of 114,660 bytes on average.
+    "h100": Accelerator("H100", "ResNet-50", 400, 224.0, _MLPERF),
+    "a100": Accelerator("A100", "ResNet-50", 400, 435.0, _MLPERF),
+    # The workload file retinanet_b200 of version 3.0: JPEG files of 322,957 bytes.
+    "b200_retinanet": Accelerator("B200", "RetinaNet", 24, 47.55, _MLPERF, min_utilization=0.85),
+    # nvidia-bionemo.github.io/nvSubquadratic/benchmarks.html: one GPU without any input, and the share of one GPU in
+    # a training on eight.
+    "h100_vit_small": Accelerator("H100", "ViT-Small without input", 256, 33.2, _VIT),
+    "h100_vit_small_training": Accelerator("H100", "ViT-Small in a training on 8 GPUs", 256, 79.0, _VIT),
+}
 """Accelerators by the option `accelerator`."""
 
 

@@ -15,8 +15,9 @@ from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor import read
 from pipeline.monitor.diagnosis import Spread, is_steady, mean_of, percent, spread, three_digits
 from pipeline.monitor.gpu_columns import busy_pct, columns_of_gpus
-from pipeline.tuning.contenders import ACCELERATORS, CONTENDERS, MIN_UTILIZATION
+from pipeline.tuning.contenders import ACCELERATORS, CONTENDERS
 from pipeline.tuning.measurement import Comparison, Failure, Measurement, load_measurement, turn_folder, turns
+from pipeline.tuning.options import ComparisonOptions
 
 MIN_GAIN = 1.05
 """An input is worth a change if the whole interval of its gain is above this."""
@@ -110,7 +111,7 @@ def load_result(folder: Path, comparison: Comparison) -> Result:
         batch_size=settings["batch_size"],
         epochs=settings["epochs"],
         rounds=options.rounds,
-        notes=notes(rows, options.rounds, settings),
+        notes=notes(rows, options, settings),
     )
 
 
@@ -212,11 +213,11 @@ def verdict(rows: Sequence[Row], is_simulated: bool) -> str:
     )
 
 
-def notes(rows: Sequence[Row], rounds: int, settings: Mapping[str, Any]) -> list[str]:
+def notes(rows: Sequence[Row], options: ComparisonOptions, settings: Mapping[str, Any]) -> list[str]:
     """Return what a reader must know to trust the table."""
     sentences = [
         "Contenders took turns in alternating order (a b c, then c b a), so that a slow minute of the machine meets "
-        f"all of them. All intervals are 95% intervals over {rounds} rounds.",
+        f"all of them. All intervals are 95% intervals over {options.rounds} rounds.",
         "Raw files are read in a different random order than shards, and TensorFlow chooses their crops. Number of "
         "examples, image size, batch size, kind of crop, flips, model and initial weights are the same for all.",
         "Raw files are decoded whole, then cropped and resized. From shards, only the crop is decoded, at the smallest "
@@ -248,14 +249,18 @@ def notes(rows: Sequence[Row], rounds: int, settings: Mapping[str, Any]) -> list
             f"Measurements that were still disturbed in the last attempt: {disturbed}. Their times are in the table, "
             "and may be too long."
         )
-    fed = ", ".join(f"{row.accelerators['h100']:.2g} from {row.title}" for row in rows)
-    accelerator = ACCELERATORS["h100"].title
-    sentences.append(f"Number of {accelerator}s that this host feeds, if the files are in memory: {fed}.")
+    simulated = ACCELERATORS.get(options.accelerator)
+    shown = simulated or ACCELERATORS["h100"]
+    fed = ", ".join(f"{row.warm_per_s / shown.per_s:.2g} from {row.title}" for row in rows)
+    sentences.append(
+        f"Number of {shown.title}s with {shown.model} ({shown.per_s:,.0f} images per second, as {shown.source}) that "
+        f"this host feeds, if the files are in memory: {fed}."
+    )
     if settings["simulated_step_ms"]:
-        passed = [row.title for row in rows if row.utilization >= MIN_UTILIZATION]
+        passed = [row.title for row in rows if row.utilization >= shown.min_utilization]
         sentences.append(
-            f"Inputs with which the accelerator computes at least {percent(MIN_UTILIZATION)} of the time, as MLPerf "
-            f"Storage requires: {', '.join(passed) or 'none'}."
+            f"Inputs with which the accelerator computes at least {percent(shown.min_utilization)} of the time, as "
+            f"MLPerf Storage requires: {', '.join(passed) or 'none'}."
         )
     return sentences
 
@@ -271,7 +276,15 @@ def estimate_text(estimate: Estimate | None) -> str:
 def format_result(result: Mapping[str, Any]) -> str:
     """Return the table as lines for a terminal."""
     epochs = ("first epoch", "later epochs")
-    head = ("input", *epochs, "images/s", "data wait", "ratio (95% interval)", "H100s fed", "A100s fed")
+    head = (
+        "input",
+        *epochs,
+        "images/s",
+        "data wait",
+        "ratio (95% interval)",
+        "simulated H100s fed",
+        "simulated A100s fed",
+    )
     table = [head, *(_cells(row) for row in result["rows"])]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]

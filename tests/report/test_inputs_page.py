@@ -57,7 +57,8 @@ def test_tables_can_be_scrolled_by_keyboard(browser: Any, page: Path) -> None:
 def test_the_page_gives_advice_with_its_numbers(page: Path) -> None:
     text = page.read_text("utf-8")
     assert "Use pixels" in text or "Use cached images" in text or "Use resized images" in text
-    assert "H100s fed from" in text
+    assert "H100s with ResNet-50 fed from the disk / memory" in text
+    assert "B200 with RetinaNet 505 (MLPerf Storage simulates it)" in text
 
 
 @pytest.mark.long

@@ -1,10 +1,13 @@
 """Which inputs are compared, and which datasets they need."""
 
+from typing import get_args
+
 import pytest
 
 from pipeline.config.settings import settings_from
 from pipeline.errors import SettingsError
 from pipeline.tuning.contenders import ACCELERATORS, CONTENDERS, dataset_settings, require_comparable
+from pipeline.tuning.options import ComparisonOptions
 
 
 @pytest.mark.parametrize(
@@ -61,3 +64,12 @@ def test_an_accelerator_takes_batches_at_one_rate():
     assert h100.step_ms(400) == 224
     assert h100.step_ms(32) == pytest.approx(17.92)
     assert h100.per_s == pytest.approx(1785.7, abs=0.1)
+    rates = {name: round(each.per_s) for name, each in ACCELERATORS.items()}
+    assert rates == {
+        "h100": 1786,
+        "a100": 920,
+        "b200_retinanet": 505,
+        "h100_vit_small": 7711,
+        "h100_vit_small_training": 3241,
+    }
+    assert [*rates] == [*get_args(ComparisonOptions.model_fields["accelerator"].annotation)[1:]]

@@ -1,0 +1,139 @@
+"""The command that predicts what a change of a training would gain."""
+
+import argparse
+import logging
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.commands.command import PACKAGES, Result, argument, command
+from pipeline.commands.options import reachable
+from pipeline.errors import SettingsError
+
+if TYPE_CHECKING:
+    from pipeline.runs.run import Run
+    from pipeline.tuning.predictions import Facts, Hardware, Prediction
+
+_log = logging.getLogger(__name__)
+
+
+def _format_advice(result: Result) -> str:
+    rows = [("change", "times faster", "costs")]
+    rows += [(each["action"], each["times"], each["price"]) for each in result["predictions"]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    shown = table if result["predictions"] else []
+    return "\n".join([result["verdict"], "", *shown, "", result["sentence"], result["advice"]]).strip()
+
+
+@command(
+    "advise",
+    "workspace/runs/RUN --cores 96 --step-ms 12 --gigabytes-per-second 2",
+    argument("run", help="folder of the run, local"),
+    argument("--cores", type=float, metavar="N", help="predict for this number of cores (default: as measured)"),
+    argument(
+        "--step-ms", type=float, metavar="X", help="predict for steps of X ms without waiting (default: as measured)"
+    ),
+    argument(
+        "--gigabytes-per-second",
+        type=float,
+        metavar="Y",
+        help="predict for a disk or network that reads this much (default: as measured)",
+    ),
+    argument(
+        "--from-record",
+        action="store_true",
+        help="measure nothing. Otherwise, the stages of the input are measured once, in at most a minute of all cores",
+    ),
+    printer=_format_advice,
+)
+def advise(options: argparse.Namespace) -> Result:
+    """Predict how much faster a training would be with other settings or other hardware, and what that costs."""
+    from pipeline.runs.run import find_training, load_run
+    from pipeline.tuning.advice import advice
+    from pipeline.tuning.predictions import Hardware, predictions
+
+    numbers = {"cores": options.cores, "step_ms": options.step_ms, "gigabytes_per_second": options.gigabytes_per_second}
+    for name, value in numbers.items():
+        if value is not None and not value > 0:
+            raise SettingsError(f"--{name.replace('_', '-')} must be more than 0, got {value:g}")
+    folder = find_training(reachable("run", options.run))
+    if not isinstance(folder, Path):
+        raise SettingsError(f"run must be a local folder, got {folder}: copy it from the bucket")
+    run = load_run(folder)
+    facts = _facts_of(run, is_measured=not options.from_record)
+    gigabytes = options.gigabytes_per_second
+    hardware = Hardware(options.cores, options.step_ms, gigabytes and 1e9 * gigabytes)
+    found = predictions(facts, hardware)
+    return {
+        "run": str(folder),
+        "verdict": facts.verdict.sentence,
+        "limits": [limit.value for limit in facts.verdict.limits],
+        **_answer(facts, hardware),
+        "advice": advice(facts.verdict, facts.settings, {}, found),
+        "predictions": [_row(each) for each in found],
+    }
+
+
+def _answer(facts: "Facts", hardware: "Hardware") -> dict[str, Any]:
+    """Return how fast a training is on some hardware, and what limits it there, with a sentence."""
+    from pipeline.config.example_kinds import IMAGES
+    from pipeline.monitor.diagnosis import three_digits
+    from pipeline.monitor.limits import Limit
+    from pipeline.monitor.verdict import words_of
+    from pipeline.tuning.predictions import Hardware, rates_on
+    from pipeline.tuning.rates import estimate_of
+
+    if not facts.verdict.examples_per_s or facts.verdict.limit is Limit.UNKNOWN:
+        return {"examples_per_s": None, "limit": Limit.UNKNOWN.value, "sentence": ""}
+    rates = rates_on(facts, hardware)
+    rate = estimate_of(1e6 / rates.whole_us)
+    limit = facts.verdict.limit if hardware == Hardware() else rates.limit()
+    value, low, high = map(three_digits, rate)
+    unit = "images" if facts.settings.example_kind == IMAGES else "rows"
+    sentence = f"It trains {value} {unit} per second ({low} to {high}), validation and callbacks included"
+    if hardware != Hardware():
+        sentence = f"With this hardware, it would train {value} {unit} per second ({low} to {high})"
+    missing = "" if facts.stages else ". The stages of the input were not measured, so that less can be predicted"
+    return {
+        "examples_per_s": rate._asdict(),
+        "limit": limit.value,
+        "sentence": f"{sentence}; the limit is {words_of(limit)}{missing}.",
+    }
+
+
+def _row(prediction: "Prediction") -> Mapping[str, Any]:
+    value, low, high = (f"{each:.3g}" for each in prediction.factor)
+    return {
+        **prediction.as_json(),
+        "action": prediction.action,
+        "times": f"{value} ({low} to {high})",
+        "price": prediction.price,
+    }
+
+
+def _facts_of(run: "Run", *, is_measured: bool) -> "Facts":
+    from pipeline.dataset.manifest import load_allowed
+    from pipeline.monitor.verdict import diagnose_run
+    from pipeline.storage import place_of
+    from pipeline.tuning.predictions import facts_of
+
+    dataset = load_allowed(place_of(run.dataset))
+    if is_measured and find_spec(PACKAGES["training"]) is None:
+        _log.warning("the stages of the input are not measured, because TensorFlow is not installed")
+    elif is_measured:
+        from pipeline.training.tensorflow_start import tensorflow_on_the_cpu
+
+        with tensorflow_on_the_cpu():
+            from pipeline.training.advise import measure_missing
+        measure_missing(run, dataset)
+    examples = {name: split.examples for name, split in dataset.splits.items()}
+    return facts_of(
+        diagnose_run(run.folder),
+        run.settings,
+        dataset.settings,
+        examples,
+        folder=run.folder,
+        memory_bytes=run.host.get("memory_bytes", 0),
+    )

@@ -1,0 +1,408 @@
+"""What a change of a setting would gain, and what it costs, predicted from what was measured of one training."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from math import ceil, log
+from typing import Any
+
+import numpy as np
+
+from pipeline.config.automatic import TrainingSettings
+from pipeline.config.example_kinds import IMAGES
+from pipeline.evaluation.estimates import Estimate
+from pipeline.monitor.diagnosis import three_digits
+from pipeline.monitor.limits import BUSY, FINE, Limit, Part
+from pipeline.monitor.verdict import Verdict
+from pipeline.runs.files import read_or_empty
+from pipeline.storage import Place
+from pipeline.system.wording import format_size
+from pipeline.tuning.contenders import PREPARED_PER_CROP
+from pipeline.tuning.rates import DRAWS, Draws, Rates, between, estimate_of, observed
+from pipeline.tuning.result import MIN_GAIN
+from pipeline.tuning.stages import StageCosts, costs_from, load_stages
+
+PREPARED = "prepared_stages.json"
+"""The file in the folder of a training with the costs of the stages if the dataset was prepared in another way."""
+FURTHER = {"keep": ("resize", "raw"), "resize": ("raw",)}
+"""The preparations that may follow each other."""
+CORES, GIGABYTES = "cores", "gigabytes_per_second"
+"""Changes of the hardware, which no setting makes."""
+MORE_PREFETCHED = 4
+"""How many times more batches are kept ready, if the input pauses."""
+LOWEST_VALIDATION = 0.1
+"""No smaller share of the examples for validation is predicted."""
+FORWARD = 1 / 3
+"""Share of the operations of a training step that a step of the validation makes: it has no backward pass, which takes
+about twice as many as the forward pass (Kaplan et al. 2020)."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a change costs."""
+
+    disk_bytes: float = 0.0
+    core_hours: float = 0.0
+    minutes: float = 0.0
+    """One-time, on the cores of this training."""
+    memory_bytes: float = 0.0
+    words: str = ""
+    """What else changes, such as the augmentation."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A change, and what it gains."""
+
+    change: Mapping[str, Any]
+    """Settings and their new values, or `cores` and `gigabytes_per_second`."""
+    factor: Estimate
+    """Ratio of the examples per second of the whole training, with its validation and callbacks."""
+    costs: Costs = field(default_factory=Costs)
+    needs_dataset: bool = False
+    """Whether it needs a new version of the dataset."""
+    at_epoch: bool = False
+    """Whether it can be made at the next epoch of the running training."""
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether the change is worth making: it gains `MIN_GAIN`, and its interval is above 1."""
+        return self.factor.value >= MIN_GAIN and self.factor.low > 1
+
+    @property
+    def is_hardware(self) -> bool:
+        """Whether no setting makes the change."""
+        return bool({CORES, GIGABYTES} & self.change.keys())
+
+    @property
+    def action(self) -> str:
+        """What to do, with the settings."""
+        name, value = next(iter(self.change.items()))
+        values = ", ".join(
+            f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+            for name, value in self.change.items()
+        )
+        return f"{_ACTIONS.get(value) or _ACTIONS[name]} ({values})"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `--json` prints."""
+        return {**asdict(self), "change": dict(self.change), "factor": self.factor._asdict(), "is_gain": self.is_gain}
+
+    def words(self) -> str:
+        """Return how much faster the training would be, and for which price."""
+        value, low, high = (f"{each:.3g}" for each in self.factor)
+        return f"{value} times faster ({low} to {high})" + (f", for {self.price}" if self.price else "")
+
+    @property
+    def price(self) -> str:
+        """What the change costs, in words; empty if it costs nothing."""
+        costs = self.costs
+        parts = [f"{three_digits(max(costs.minutes, 0.1))} minutes"] if costs.minutes else []
+        sizes = (costs.disk_bytes, "of disk space"), (costs.memory_bytes, "of memory")
+        return " and ".join([*parts, *(f"{format_size(size)} {of}" for size, of in sizes if size)])
+
+
+_ACTIONS: Mapping[Any, str] = {
+    "resize": "resize the images once when the dataset is built",
+    "raw": "store pixels when the dataset is built",
+    "cache": "keep decoded images for the epochs after the first",
+    "prefetch_batches": "keep more batches ready",
+    "validation_fraction": "use fewer validation examples",
+    "checkpoint_steps": "write fewer checkpoints",
+    "checkpoint_minutes": "write fewer checkpoints",
+    "batch_size": "use larger batches",
+    CORES: "use more cores",
+    GIGABYTES: "read from a faster disk or network",
+}
+"""What to do, by the setting or its value."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a training."""
+
+    verdict: Verdict
+    settings: TrainingSettings
+    """With the preparation of the dataset that it reads."""
+    train_examples: int = 0
+    validation_examples: int = 0
+    memory_bytes: float = 0.0
+    """Memory of the host; 0 if unknown."""
+    stages: StageCosts | None = None
+    """The costs of the input's stages; None if they were not measured."""
+    prepared: Mapping[str, StageCosts] = field(default_factory=dict)
+    """The same if the dataset was prepared in another way, by the setting `prepare`."""
+    prepared_core_s: Mapping[str, float] = field(default_factory=dict)
+    """Processor seconds to prepare an image, by the setting `prepare`."""
+    is_split: bool = True
+    """Whether the setting `validation_fraction` made the validation split, and not the source."""
+
+    @property
+    def decoded_bytes(self) -> float:
+        """Bytes of a decoded image that is kept (pipeline/input/cache.py)."""
+        settings = self.settings
+        larger = 1.0 if settings.crop == "whole" else PREPARED_PER_CROP**2 * 4 / 3
+        return settings.image_size**2 * 3 * larger
+
+    @property
+    def all_examples(self) -> int:
+        """Examples that a new version of the dataset would hold."""
+        return self.train_examples + self.validation_examples
+
+
+def facts_of(
+    verdict: Verdict,
+    settings: TrainingSettings,
+    dataset: Mapping[str, Any],
+    examples: Mapping[str, int],
+    *,
+    folder: Place,
+    memory_bytes: float = 0.0,
+) -> Facts:
+    """Return what is known of a training, with the costs of the stages that are in its folder.
+
+    `dataset` has the settings of the dataset, and `examples` the number of examples of each split.
+    """
+    train, validation = examples.get("train", 0), examples.get("validation", 0)
+    try:
+        prepared = {
+            name: (costs_from(each["costs"]), float(each["core_s"]))
+            for name, each in read_or_empty(folder / PREPARED).items()
+        }
+    except (TypeError, KeyError, ValueError):  # Another user of the folder damaged it.
+        prepared = {}
+    fraction = float(dataset.get("validation_fraction", settings.validation_fraction))
+    return Facts(
+        verdict,
+        settings.model_copy(update={"prepare": dataset.get("prepare", settings.prepare)}),
+        train,
+        validation,
+        memory_bytes,
+        load_stages(folder),
+        {name: costs for name, (costs, _) in prepared.items() if costs},
+        {name: core_s for name, (_, core_s) in prepared.items()},
+        # Examples are drawn for the split, so that its share is only about that of the setting.
+        is_split=abs(validation / max(train + validation, 1) - fraction) < fraction / 4,
+    )
+
+
+def prepared_size(settings: TrainingSettings) -> int:
+    """Return the side of prepared images from which training can cut its crops without resampling."""
+    return round(settings.image_size * PREPARED_PER_CROP)
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Hardware that is not here. What is None is as it was measured."""
+
+    cores: float | None = None
+    step_ms: float | None = None
+    bytes_per_s: float | None = None
+
+
+def rates_on(facts: Facts, hardware: Hardware) -> Rates:
+    """Return the rates of a training on some hardware."""
+    verdict = facts.verdict
+    rates = observed(verdict, facts.stages)
+    if hardware.step_ms is not None:
+        step_us = 1e3 * hardware.step_ms / (verdict.examples_per_s * verdict.step_ms / 1e3)
+        rates = replace(rates, step_us=np.full(DRAWS, step_us))
+        if verdict.load.gpu is None and not verdict.is_simulated:
+            # The steps no longer use the cores, but for the thread that sends them.
+            rates = replace(rates, other_us=np.minimum(rates.other_us, between(0.0, step_us, "sending")))
+    if hardware.cores is not None:
+        rates = _with_cores(rates, hardware.cores / (verdict.load.usable_cores or 1.0), facts, hardware)
+    if hardware.bytes_per_s is not None:
+        rates = replace(rates, bytes_per_us=np.full(DRAWS, hardware.bytes_per_s / 1e6))
+    return rates
+
+
+def _with_cores(rates: Rates, ratio: float, facts: Facts, hardware: Hardware) -> Rates:
+    step_us = rates.step_us
+    on_cores = facts.verdict.load.gpu is None and not facts.verdict.is_simulated and hardware.step_ms is None
+    if on_cores:
+        # More cores help the step as much as they help all operations, or not at all; fewer of them hold it up.
+        step_us = between(np.minimum(step_us / ratio, step_us), np.maximum(step_us / ratio, step_us), "more")
+    serial_us = np.maximum(rates.serial_us, _hidden_us(facts, rates)) if ratio > 1 else rates.serial_us
+    # As in any training, some of the time of the further cores is lost between two tasks.
+    gained = (ratio - 1) * (between(BUSY, 1.0, "gained") if ratio > 1 else 1)
+    return replace(rates, cores=rates.cores * (1 + gained), step_us=step_us, serial_us=serial_us)
+
+
+def _hidden_us(facts: Facts, rates: Rates) -> Draws:
+    """Return the time of a stage that more cores do not make faster, and that fewer cores may have hidden.
+
+    Such a stage is one thread, so it needs at most the time in which the busiest thread was busy. It does no more than
+    read examples and make batches of them.
+    """
+    busiest_us = (facts.verdict.load.busiest_thread or 0.0) / 100 * 1e6 / facts.verdict.examples_per_s
+    most_us = np.minimum(busiest_us, rates.supply_us)
+    if facts.stages is not None:
+        in_turn = sum(facts.stages.us[name].value for name in ("read", "batch") if name in facts.stages.us)
+        most_us = np.minimum(most_us, in_turn * rates.inflation)
+    return between(0.0, most_us, "hidden")
+
+
+def predictions(facts: Facts, hardware: Hardware | None = None) -> list[Prediction]:
+    """Return what each change would gain, the best one first: it leaves the shortest training, with its one-time cost.
+
+    Of changes that leave about the same time, the one that needs the least space comes first. Changes of the hardware
+    come last. Empty if the steps of the training say too little.
+    """
+    if not facts.verdict.examples_per_s or facts.verdict.limit is Limit.UNKNOWN:
+        return []
+    hardware = hardware or Hardware()
+    rates = rates_on(facts, hardware)
+    found = [
+        *_preparations(facts, rates),
+        *_caches(facts, rates),
+        *_more_prefetched(facts, rates),
+        *_less_validation(facts, rates),
+        *_fewer_checkpoints(facts, rates),
+        *_larger_batches(facts, rates),
+        *_more_hardware(facts, rates, hardware),
+    ]
+    training_minutes = facts.settings.epochs * facts.train_examples * float(np.median(rates.whole_us)) / 60e6
+
+    def order(each: Prediction) -> tuple[bool, int, float]:
+        left = 1 / each.factor.value + (each.costs.minutes / training_minutes if training_minutes else 0.0)
+        # Times that differ by less than MIN_GAIN are about the same.
+        space = each.costs.disk_bytes + each.costs.memory_bytes
+        return each.is_hardware, round(log(left) / log(MIN_GAIN)), space
+
+    return sorted(found, key=order)
+
+
+def _gain(before: Rates, after: Rates) -> Estimate:
+    return estimate_of(before.whole_us / after.whole_us)
+
+
+def _preparations(facts: Facts, rates: Rates) -> Iterator[Prediction]:
+    settings = facts.settings
+    size = prepared_size(settings)
+    for prepare, costs in facts.prepared.items():
+        if facts.stages is None or prepare not in FURTHER.get(settings.prepare, ()):
+            continue
+        after = rates.with_costs(costs)
+        if not facts.verdict.is_simulated:
+            # A validation decodes, too. How much of its time that takes was not measured.
+            ratio = np.minimum(after.steps_us / rates.steps_us, 1)
+            after = replace(after, between_us=rates.between_us * between(ratio, 1.0, "validation"))
+        core_s = facts.prepared_core_s.get(prepare, 0.0) * facts.all_examples
+        words = f"crops are cut from images whose shorter side has {size} pixels"
+        if settings.crop == "random_resized":
+            words += ", so that small crops are enlarged more"
+        yield Prediction(
+            {"prepare": prepare, "prepare_size": size},
+            _gain(rates, after),
+            Costs(
+                disk_bytes=costs.bytes_per_example * facts.all_examples,
+                core_hours=core_s / 3600,
+                minutes=core_s / 60 / (facts.verdict.load.usable_cores or 1.0),
+                words=words,
+            ),
+            needs_dataset=True,
+        )
+
+
+def _caches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
+    """Yield what it gains to keep decoded images, in the epochs after the first."""
+    settings, stages = facts.settings, facts.stages
+    can_keep = settings.example_kind == IMAGES and settings.crop != "random_resized" and not settings.balanced
+    if not can_keep or settings.epochs < 2 or settings.cache not in ("off", "auto") or stages is None:
+        return
+    kept_bytes = facts.decoded_bytes * facts.all_examples
+    # As pipeline/input/cache.py decides it.
+    fits = kept_bytes <= facts.memory_bytes / 2
+    first_us, later_us = rates.whole_us, _kept(rates, stages, facts.decoded_bytes).whole_us
+    factor = estimate_of(first_us * settings.epochs / (first_us + (settings.epochs - 1) * later_us))
+    words = "crops are cut from one decoded copy of each image, at the scale of the model"
+    # With auto, images that fit are kept already, and others can only be kept on a disk.
+    if fits and settings.cache == "off":
+        yield Prediction({"cache": "memory"}, factor, Costs(memory_bytes=kept_bytes, words=words), at_epoch=True)
+    if not fits or settings.cache == "off":
+        yield Prediction({"cache": "disk"}, factor, Costs(disk_bytes=kept_bytes, words=words), at_epoch=True)
+
+
+def _kept(rates: Rates, stages: StageCosts, decoded_bytes: float) -> Rates:
+    """Return the rates of an epoch that takes its images from a cache: they are copied, cropped and batched."""
+    read, batch = (stages.us.get(name, Estimate(0.0, 0.0, 0.0)).value for name in ("read", "batch"))
+    copied = read * decoded_bytes / max(stages.bytes_per_example, 1.0)
+    input_us = (batch + between(0.0, copied, "kept")) * rates.inflation
+    # Its files are new, so that they come from the page cache.
+    return replace(rates, input_us=np.minimum(input_us, rates.input_us), bytes_per_example=np.zeros(DRAWS))
+
+
+def _more_prefetched(facts: Facts, rates: Rates) -> Iterator[Prediction]:
+    """Yield what more ready batches gain, if the input pauses: the pauses of the record, bridged."""
+    verdict, settings = facts.verdict, facts.settings
+    if Limit.BUFFER not in verdict.limits or not verdict.bridged_ms or not verdict.wait_ms:
+        return
+    batches = MORE_PREFETCHED * settings.prefetch_batches
+    left_ms = np.interp(batches - settings.prefetch_batches, *zip(*verdict.bridged_ms.items(), strict=True))
+    saved_us = 1e3 * (verdict.wait_ms - left_ms) * (1e6 / verdict.examples_per_s) / (1e3 * verdict.step_ms)
+    steps_us = np.maximum(rates.steps_us - saved_us, np.maximum(rates.step_us, rates.supply_us))
+    batch_bytes = 3.0 * settings.image_size**2 * settings.batch_size if settings.example_kind == IMAGES else 0.0
+    yield Prediction(
+        {"prefetch_batches": batches},
+        estimate_of(rates.whole_us / (steps_us + rates.between_us)),
+        Costs(memory_bytes=batch_bytes * (batches - settings.prefetch_batches)),
+        at_epoch=True,
+    )
+
+
+def _less_validation(facts: Facts, rates: Rates) -> Iterator[Prediction]:
+    share, count = facts.verdict.shares.get(Part.VALIDATION, 0.0), facts.validation_examples
+    before = count / max(facts.all_examples, 1)
+    if not facts.is_split or share < FINE or before <= LOWEST_VALIDATION * MIN_GAIN:
+        return
+    in_epoch_us = share * rates.whole_us * facts.train_examples
+    # A simulated validation makes the same steps. The rest of its time is its start, whatever the number of examples.
+    least_us = np.minimum((1 if facts.verdict.is_simulated else FORWARD) * rates.step_us, in_epoch_us / count)
+    each_us = least_us if facts.verdict.is_simulated else between(least_us, in_epoch_us / count, "start")
+    validation = LOWEST_VALIDATION * facts.all_examples
+    between_us = rates.between_us * facts.train_examples - each_us * (count - validation)
+    after = rates.steps_us + between_us / (facts.all_examples - validation)
+    yield Prediction(
+        {"validation_fraction": LOWEST_VALIDATION},
+        estimate_of(rates.whole_us / after),
+        Costs(words=f"{validation:,.0f} instead of {count:,} examples judge each epoch"),
+        needs_dataset=True,
+    )
+
+
+def _fewer_checkpoints(facts: Facts, rates: Rates) -> Iterator[Prediction]:
+    share, settings = facts.verdict.shares.get(Part.CHECKPOINTS, 0.0), facts.settings
+    if share < FINE:
+        return
+    steps = ceil(facts.train_examples / settings.batch_size)
+    epoch_minutes = facts.train_examples * float(np.median(rates.whole_us)) / 60e6
+    of_steps = steps / settings.checkpoint_steps if settings.checkpoint_steps else 0.0
+    of_time = epoch_minutes / settings.checkpoint_minutes if settings.checkpoint_minutes else 0.0
+    if max(of_steps, of_time) < 1:
+        return
+    # One of the checkpoints of an epoch is written at its end in any case.
+    saved_us = share * rates.whole_us * (1 - 1 / max(of_steps, of_time))
+    change = {"checkpoint_steps": 0} if of_steps >= of_time else {"checkpoint_minutes": 0.0}
+    words = f"a killed training repeats up to {steps:,} steps"
+    yield Prediction(change, _gain(rates, rates.with_step(-saved_us)), Costs(words=words), at_epoch=True)
+
+
+def _larger_batches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
+    """Yield what a batch of twice the size gains: half of the work that the loop has with each step."""
+    host = facts.verdict.shares.get(Part.HOST, 0.0)
+    if Limit.HOST not in facts.verdict.limits:
+        return
+    words = "fewer and larger updates of the weights, which may need another learning_rate"
+    change = {"batch_size": 2 * facts.settings.batch_size}
+    yield Prediction(change, _gain(rates, rates.with_step(-host * rates.whole_us / 2)), Costs(words=words))
+
+
+def _more_hardware(facts: Facts, rates: Rates, hardware: Hardware) -> Iterator[Prediction]:
+    """Yield what twice the cores, or twice the bytes per second, gain."""
+    usable = hardware.cores or facts.verdict.load.usable_cores
+    if usable:
+        yield Prediction({CORES: 2 * usable}, _gain(rates, _with_cores(rates, 2.0, facts, hardware)))
+    speed = float(np.median(rates.bytes_per_us)) / 1e3
+    if np.isfinite(speed) and speed:
+        faster = replace(rates, bytes_per_us=2 * rates.bytes_per_us)
+        yield Prediction({GIGABYTES: 2 * speed}, _gain(rates, faster))

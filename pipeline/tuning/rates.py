@@ -1,0 +1,219 @@
+"""How fast a training is, from what an example needs of each resource: operational analysis, without fitted constants.
+
+The accelerator, the cores, the disk or network, and the slowest stage that handles one example after another work at
+the same time. The one that needs the longest for an example sets the rate. How much of their work overlaps, and which
+time none of them explains, is taken from the record of the training.
+
+A number that is known within an interval is an array of `DRAWS` values, its draws. Calculations with such arrays carry
+the intervals along, and a number that occurs twice is the same draw both times.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.evaluation.estimates import Estimate, interval
+from pipeline.monitor.limits import BUSY, Limit, Part
+from pipeline.monitor.verdict import Verdict
+from pipeline.tuning.stages import StageCosts
+
+DRAWS = 2000
+NORMAL_95 = 1.96
+"""Half the width of a 95% interval, in standard deviations of a normal distribution."""
+Draws: TypeAlias = "NDArray[np.float64]"
+
+_ON_CORES = {Limit.DECODING, Limit.CPU_QUOTA, Limit.OTHER_PROGRAMS}
+_ONE_BY_ONE = {Limit.SERIAL, Limit.ONE_CORE}
+_OUTSIDE = {Limit.WAITING, Limit.MEMORY}
+_OF_INPUT = (*sorted(_ON_CORES), *sorted(_ONE_BY_ONE), *sorted(_OUTSIDE), Limit.READING)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What an example needs, and what there is. Times are in microseconds per training example."""
+
+    step_us: Draws
+    """Time of the accelerator and of the loop, without waiting for data."""
+    input_us: Draws
+    """Processor time of the input."""
+    other_us: Draws
+    """Processor time of the step and of everything else."""
+    serial_us: Draws
+    """Time of the slowest stage that handles one example after another."""
+    outside_us: Draws
+    """Time of what no setting changes: a server that answers late, or memory that is too small."""
+    bytes_per_example: Draws
+    bytes_per_us: Draws
+    """Infinite if nothing shows how much the disk or the network can do."""
+    cores: Draws
+    overlap: Draws
+    """Share (0 to 1) of the shorter one of input and step that the longer one hides."""
+    gap_us: Draws
+    """Time that none of these explains, such as pauses that the buffer does not bridge."""
+    between_us: Draws
+    """Validation and callbacks between epochs."""
+    inflation: Draws
+    """How much more processor time the input took in the training than in its measurement."""
+
+    @property
+    def cores_us(self) -> Draws:
+        """Time of all cores together."""
+        return (self.input_us + self.other_us) / self.cores
+
+    @property
+    def reading_us(self) -> Draws:
+        """Time of the disk or the network."""
+        return self.bytes_per_example / self.bytes_per_us
+
+    @property
+    def supply_us(self) -> Draws:
+        """Time of the input."""
+        return np.maximum.reduce([self.cores_us, self.reading_us, self.serial_us, self.outside_us])
+
+    @property
+    def steps_us(self) -> Draws:
+        """Time of the steps."""
+        longer, shorter = np.maximum(self.step_us, self.supply_us), np.minimum(self.step_us, self.supply_us)
+        return longer + (1 - self.overlap) * shorter + self.gap_us
+
+    @property
+    def whole_us(self) -> Draws:
+        """Time of the training."""
+        return self.steps_us + self.between_us
+
+    def with_costs(self, costs: StageCosts) -> "Rates":
+        """Return the rates with another input, whose stages cost this."""
+        return replace(
+            self,
+            input_us=costs_us(costs) * self.inflation,
+            bytes_per_example=np.full(DRAWS, costs.bytes_per_example),
+        )
+
+    def with_step(self, more_us: Draws) -> "Rates":
+        """Return the rates with a step that takes this much longer, or shorter if the time is negative."""
+        return replace(self, step_us=np.maximum(self.step_us + more_us, 1e-3))
+
+    def limit(self) -> Limit:
+        """Return which resource most draws name as the slowest."""
+        times = {
+            Limit.COMPUTE: self.step_us,
+            Limit.DECODING: self.cores_us,
+            Limit.READING: self.reading_us,
+            Limit.SERIAL: self.serial_us,
+            Limit.WAITING: self.outside_us,
+        }
+        return list(times)[int(np.bincount(np.argmax([*times.values()], axis=0)).argmax())]
+
+
+def estimate_of(draws: Draws) -> Estimate:
+    """Return the median of the draws, with its 95% interval."""
+    low, high = interval(draws)
+    return Estimate(float(np.median(draws)), float(low), float(high))
+
+
+def costs_us(costs: StageCosts) -> Draws:
+    """Return the processor time of all stages, in microseconds per example."""
+    return np.sum([_drawn(each, name) for name, each in costs.us.items()], axis=0)
+
+
+def between(low: Any, high: Any, name: str) -> Draws:
+    """Return draws of a number of which only its ends are known."""
+    values: Draws = low + (high - low) * _random(name).random(DRAWS)
+    return values
+
+
+def _drawn(estimate: Estimate, name: str) -> Draws:
+    spread = (estimate.high - estimate.low) / 2 / NORMAL_95
+    # An infinite interval says that the value may be anything: up to twice as much, here.
+    draws = estimate.value + (spread if np.isfinite(spread) else estimate.value / 2) * _random(name).normal(size=DRAWS)
+    return np.maximum(draws, 0.0)
+
+
+def _random(name: str) -> np.random.Generator:
+    """Return the random numbers of a name: the same ones each time, and others for another name."""
+    return np.random.default_rng([*name.encode()])
+
+
+def observed(verdict: Verdict, stages: StageCosts | None) -> Rates:
+    """Return the rates of a training, from its record and the costs of its stages.
+
+    They explain the measured time exactly. Without costs of the stages, the record bounds what the input takes.
+    """
+    load, whole_us = verdict.load, 1e6 / verdict.examples_per_s
+    busy_us = whole_us * (1 - verdict.wait_fraction)
+    usable = load.usable_cores or load.cores or 1.0
+    used = min(load.own_cores, usable) if load.own_cores else usable * BUSY
+    input_us, other_us, inflation = _split_cpu(verdict, stages, used * whole_us, busy_us)
+    cause = _causes(verdict.limits)
+    # Cores that other programs hold are not there for the training.
+    reachable = usable if load.idle_cores is None else min(usable, max(used, used + load.idle_cores))
+    is_full = np.isin(cause, [*_ON_CORES]) | (used >= BUSY * reachable)
+    cores = np.where(is_full, used, between(max(BUSY * reachable, used), reachable, "cores"))
+    step_us = _step_us(verdict, busy_us, input_us / cores, other_us / cores, is_full)
+    serial_us = np.where(np.isin(cause, [*_ONE_BY_ONE]), whole_us, 0.0)
+    outside_us = np.where(np.isin(cause, [*_OUTSIDE]), whole_us, 0.0)
+    bytes_per_example = np.full(DRAWS, stages.bytes_per_example if stages else 0.0)
+    reads = (cause == Limit.READING) & (bytes_per_example > 0)
+    steps = 1 - sum(verdict.shares.get(part, 0.0) for part in (Part.VALIDATION, Part.CALLBACKS))
+    nothing = np.zeros(DRAWS)
+    rates = Rates(
+        step_us=step_us,
+        input_us=input_us,
+        other_us=other_us,
+        serial_us=serial_us,
+        outside_us=np.where((cause == Limit.READING) & ~reads, whole_us, outside_us),
+        bytes_per_example=bytes_per_example,
+        bytes_per_us=np.where(reads, bytes_per_example / whole_us, np.inf),
+        cores=cores,
+        overlap=nothing + 1,
+        gap_us=nothing,
+        between_us=np.full(DRAWS, whole_us * (1 / max(steps, 1e-3) - 1)),
+        inflation=inflation,
+    )
+    return _explained(rates, whole_us)
+
+
+def _explained(rates: Rates, whole_us: float) -> Rates:
+    """Return the rates with the overlap and the gap that explain the measured time."""
+    longer, shorter = np.maximum(rates.step_us, rates.supply_us), np.minimum(rates.step_us, rates.supply_us)
+    overlap = np.clip((longer + shorter - whole_us) / np.maximum(shorter, 1e-9), 0, 1)
+    return replace(rates, overlap=overlap, gap_us=np.maximum(whole_us - longer - (1 - overlap) * shorter, 0))
+
+
+def _causes(limits: Sequence[Limit]) -> "NDArray[Any]":
+    """Return what limits the input in each draw: of several limits that a verdict names, each may be the only one."""
+    named = [limit for limit in limits if limit in _OF_INPUT] or [Limit.UNKNOWN]
+    return np.array(named)[_random("causes").integers(len(named), size=DRAWS)]
+
+
+def _split_cpu(
+    verdict: Verdict, stages: StageCosts | None, cpu_us: float, busy_us: float
+) -> tuple[Draws, Draws, Draws]:
+    """Return the processor time of the input, that of the rest, and how much more the input took than measured."""
+    if stages is None:
+        # A simulated step needs no core, one of a GPU at most one, and one on the cores may need all.
+        of_step = 0.0 if verdict.is_simulated else min(cpu_us, busy_us) if verdict.load.gpu is not None else cpu_us
+        other_us = between(0.0, of_step, "step")
+        return cpu_us - other_us, other_us, np.ones(DRAWS)
+    measured_us = costs_us(stages)
+    excess = cpu_us / np.maximum(measured_us, 1e-9)
+    # Beside a simulated step, what the input did not take in its measurement is either overhead of each step, or the
+    # input is slower because other threads use the same memory. Beside a real step, it is the step.
+    part = between(0.0, 1.0 if verdict.is_simulated else 0.0, "inflation")
+    inflation = np.where(excess < 1, excess, 1 + part * (excess - 1))
+    input_us = measured_us * inflation
+    return input_us, np.maximum(cpu_us - input_us, 0), inflation
+
+
+def _step_us(verdict: Verdict, busy_us: float, input_us: Draws, other_us: Draws, is_full: Any) -> Draws:
+    """Return the time of a step without the input. On cores that the input uses too, it would be shorter alone."""
+    if verdict.is_simulated:
+        return np.full(DRAWS, busy_us)
+    if verdict.load.gpu is not None:
+        alone = busy_us * verdict.load.gpu / 100 if Limit.LATE_KERNELS in verdict.limits else busy_us
+        return between(alone, busy_us, "kernels")
+    least = np.minimum(busy_us, np.maximum(other_us, busy_us - input_us))
+    return np.where(is_full, np.minimum(busy_us, other_us), between(least, busy_us, "alone"))

@@ -1,0 +1,282 @@
+"""The predicted gain of a change, against values that follow by hand from what was measured."""
+
+import json
+import random
+from dataclasses import asdict, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.config.automatic import training_settings
+from pipeline.evaluation.estimates import Estimate
+from pipeline.monitor.limits import Limit, Part
+from pipeline.monitor.load import Load
+from pipeline.monitor.verdict import Verdict
+from pipeline.tuning.advice import advice
+from pipeline.tuning.predictions import (
+    PREPARED,
+    Facts,
+    Hardware,
+    Prediction,
+    facts_of,
+    predictions,
+    rates_on,
+)
+from pipeline.tuning.rates import observed
+from pipeline.tuning.stages import StageCosts, save_stages
+
+SETTINGS = {"image_size": 64, "batch_size": 10, "epochs": 4, "cache": "off", "crop": "random_resized"}
+
+
+def costs(size: float = 50_000, width: float = 0.0, **us: float) -> StageCosts:
+    """Return costs in µs. `width` is half of the width of each interval, as a share."""
+    return StageCosts(
+        {name: Estimate(each, each * (1 - width), each * (1 + width)) for name, each in us.items()}, size, 100, 1
+    )
+
+
+KEPT = costs(read=20, parse=10, decode=800, resize=70, batch=100)
+"""1,000 µs."""
+RESIZED = costs(2_500, read=5, parse=10, decode=85, resize=0, batch=100)
+"""200 µs."""
+
+
+def verdict(*limits: Limit, us: float = 1000, wait: float = 0.9, **of_load: Any) -> Verdict:
+    """Return a verdict on a simulated accelerator, with `us` µs for an example and batches of 10, on two cores."""
+    load = Load(**{"cores": 2, "usable_cores": 2, "own_cores": 1.0, "busy": 50.0, "busiest_thread": 50.0, **of_load})
+    return Verdict(limits, "It is so.", load, wait, wait * us / 100, us / 100, 1e6 / us, {Part.INPUT: wait}, True)
+
+
+DECODING = verdict(Limit.DECODING, us=500, own_cores=2.0, busy=100.0)
+"""Two busy cores, 1,000 µs of processor time for an example."""
+
+
+def facts(of: Verdict = DECODING, stages: StageCosts | None = KEPT, **values: Any) -> Facts:
+    own = {
+        "prepared": {"resize": RESIZED} if stages else {},
+        "train_examples": 900,
+        "validation_examples": 100,
+        **values,
+    }
+    settings = training_settings({**SETTINGS, **own.pop("settings", {})})
+    return Facts(of, settings, stages=stages, memory_bytes=1e10, **own)
+
+
+def found(of: Facts, name: str, hardware: Hardware | None = None) -> Prediction:
+    [one] = [each for each in predictions(of, hardware) if name in each.change][:1]
+    return one
+
+
+def with_shares(of: Verdict, **shares: float) -> Verdict:
+    return replace(of, shares={Part(name): share for name, share in shares.items()})
+
+
+def test_cheaper_images_gain_what_the_cores_save():
+    """1,000 µs of two cores become 200 µs: five times the rate, until the step of 50 µs would be longer."""
+    assert found(facts(), "prepare").factor == pytest.approx((5, 5, 5), rel=1e-6)
+    assert found(facts(replace(DECODING, wait_fraction=0.5)), "prepare").factor.value == pytest.approx(2)
+
+
+def test_a_validation_between_the_epochs_does_not_become_faster():
+    """Half of the time is validation, so an input of a fifth leaves 0.5 + 0.5 / 5 of it."""
+    of = with_shares(DECODING, validation=0.5)
+    assert found(facts(of), "prepare").factor.value == pytest.approx(1 / 0.6)
+
+
+def test_the_interval_holds_that_of_the_stages():
+    wide = {"resize": costs(2_500, 0.2, read=5, parse=10, decode=85, resize=0, batch=100)}
+    value, low, high = found(facts(prepared=wide), "prepare").factor
+    # The standard deviation of the sum of 5, 10, 85 and 100, each known to 20%, is 13% of 200.
+    assert (low, value, high) == pytest.approx((5 / 1.13, 5, 5 / 0.87), rel=0.03)
+
+
+def test_processor_time_that_no_stage_explains_is_overhead_or_a_slower_input():
+    """The training took 1,100 µs. The other 100 µs stay, or the input is 1.1 times slower in a training."""
+    of = replace(DECODING, examples_per_s=1e6 / 550)
+    value, low, high = found(facts(of), "prepare").factor
+    assert 1100 / 300 <= low < value < high <= 5
+
+
+def test_an_input_that_reads_is_limited_by_its_bytes():
+    """Images of a twentieth of the bytes come at 50 µs. The cores then need 100 µs, a tenth of the time before."""
+    of = verdict(Limit.READING, us=1000, own_cores=1.0)
+    predicted = found(facts(of), "prepare").factor
+    # All of the two cores, or 80% of them, may be had.
+    assert 8 <= predicted.low < predicted.high <= 10
+    assert found(facts(of), "gigabytes_per_second").change == {"gigabytes_per_second": pytest.approx(0.1)}
+    assert found(facts(of), "gigabytes_per_second").factor.value == pytest.approx(1.75, abs=0.25)
+
+
+def test_several_possible_limits_widen_the_interval():
+    of = verdict(Limit.DECODING, Limit.SERIAL, us=1000, own_cores=1.2)
+    _, low, high = found(facts(of), "prepare").factor
+    assert low == pytest.approx(1)  # a serial stage that all images go through
+    assert high > 2
+    assert not found(facts(of), "prepare").is_gain
+
+
+def test_decoded_images_gain_from_the_second_epoch_on():
+    """Later epochs need 100 µs for a batch, and up to 20 µs x 5 for reading images of five times the bytes."""
+    of = facts(settings={"crop": "random", "cache": "off"})
+    low, high = (4 / (1 + 3 * later / 1000) for later in (100 + 20 * of.decoded_bytes / 50_000, 100))
+    predicted = found(of, "cache")
+    assert low <= predicted.factor.low < predicted.factor.high <= high
+    assert predicted.at_epoch
+    assert not predicted.needs_dataset
+
+
+def test_images_that_fit_are_already_kept_with_auto():
+    assert not [
+        each for each in predictions(facts(settings={"crop": "random", "cache": "auto"})) if "cache" in each.change
+    ]
+    full = replace(facts(settings={"crop": "random", "cache": "auto"}), memory_bytes=1.0)
+    assert [each.change for each in predictions(full) if "cache" in each.change] == [{"cache": "disk"}]
+
+
+def test_a_larger_buffer_bridges_pauses():
+    """Of 1 ms, 0.5 ms were waits. With 12 batches more, 0.1 ms would be left: 0.6 ms."""
+    of = replace(verdict(Limit.BUFFER, us=100, wait=0.5, own_cores=0.1), bridged_ms={8: 0.2, 16: 0.0})
+    predicted = found(facts(of, settings={"prefetch_batches": 4}), "prefetch_batches")
+    assert predicted.change == {"prefetch_batches": 16}
+    assert predicted.factor.value == pytest.approx(1 / 0.6)
+
+
+def test_fewer_validation_examples_leave_more_for_training():
+    """500 of 1,000 examples validate, in simulated steps of 100 µs: 150 ms an epoch, with 100 ms for the start.
+
+    With 100 of them, 900 train in 90 ms, and the validation takes 110 ms: 222 µs instead of 400 µs for an example.
+    """
+    of = replace(verdict(Limit.VALIDATION, us=100, wait=0.0, own_cores=0.2), shares={Part.VALIDATION: 0.75})
+    of = facts(of, train_examples=500, validation_examples=500)
+    predicted = found(of, "validation_fraction")
+    assert predicted.factor.value == pytest.approx(400 / (200_000 / 900))
+    assert predicted.needs_dataset
+
+
+def test_checkpoints_at_the_end_of_epochs_stay():
+    """90 steps with a checkpoint each take half of the time. One of 90 is left."""
+    of = replace(verdict(Limit.CHECKPOINTS, wait=0.0, own_cores=0.2), shares={Part.CHECKPOINTS: 0.5})
+    predicted = found(facts(of, settings={"checkpoint_steps": 1}), "checkpoint_steps")
+    assert predicted.factor.value == pytest.approx(1 / (0.5 + 0.5 / 90))
+
+
+def test_larger_batches_halve_the_work_of_the_loop():
+    of = replace(verdict(Limit.HOST, wait=0.0, own_cores=0.2), shares={Part.HOST: 0.4})
+    assert found(facts(of), "batch_size").factor.value == pytest.approx(1 / 0.8)
+
+
+def test_more_cores_help_until_the_step_limits():
+    predicted = found(facts(), "cores").factor
+    assert 1.8 <= predicted.low < predicted.high <= 2
+    on_one = facts(verdict(Limit.CPU_QUOTA, us=2000, wait=0.5, own_cores=0.5, usable_cores=0.5))
+    assert found(on_one, "cores").factor.value == pytest.approx(1.9, abs=0.05)
+    assert found(on_one, "cores", Hardware(cores=64)).factor == pytest.approx((1, 1, 1))  # the step takes 1,000 µs
+
+
+def test_other_hardware_is_answered_by_its_slowest_part():
+    of = facts()
+    rate = 1e6 / np.median(rates_on(of, Hardware(step_ms=20.0)).whole_us)
+    assert rate == pytest.approx(10 / 0.020)  # batches of 10
+    assert rates_on(of, Hardware(step_ms=20.0)).limit() is Limit.COMPUTE
+    slow = rates_on(of, Hardware(bytes_per_s=5e6))
+    assert np.median(slow.whole_us) == pytest.approx(10_000)  # 50,000 bytes
+    assert slow.limit() is Limit.READING
+
+
+def test_without_measured_stages_only_the_record_speaks():
+    of = replace(facts(stages=None), settings=training_settings({**SETTINGS, "crop": "random"}))
+    assert [each.change for each in predictions(of)] == [{"cores": 4.0}]
+    assert "`tenfold advise` predicts" in advice(DECODING, of.settings, {}, predictions(of))
+
+
+def test_a_verdict_without_numbers_predicts_nothing():
+    assert predictions(facts(Verdict((Limit.DECODING,), "It is so.", Load()))) == []
+    assert predictions(facts(Verdict((Limit.UNKNOWN,), "Not enough steps.", Load()))) == []
+
+
+def test_the_best_change_comes_first_and_is_the_advice():
+    of = facts(settings={"epochs": 100}, prepared_core_s={"resize": 0.004, "raw": 0.004})
+    # Pixels come at the same rate, so that the preparation that takes less space is the better one.
+    of = replace(of, prepared={"raw": replace(RESIZED, bytes_per_example=20_000), **of.prepared})
+    assert [each.change.get("prepare", "") for each in predictions(of)] == ["resize", "raw", ""]
+    assert advice(of.verdict, of.settings, {}, predictions(of)) == (
+        "Next: resize the images once when the dataset is built (prepare=resize, prepare_size=73): 5 times faster (5 "
+        "to 5), for 0.1 minutes and 2.5 MB of disk space."
+    )
+
+
+def test_a_change_that_takes_longer_than_it_saves_comes_later():
+    slow = facts(settings={"crop": "random"}, prepared_core_s={"resize": 100.0})
+    assert [*predictions(slow)[0].change] == ["cache"]
+
+
+def test_if_nothing_helps_the_advice_names_the_limit():
+    of = facts(verdict(Limit.COMPUTE, wait=0.0, own_cores=1.0))
+    assert not any(each.is_gain for each in predictions(of))
+    settings = training_settings({**SETTINGS, "simulated_step_ms": 10})
+    assert (
+        advice(of.verdict, settings, {}, predictions(of)) == "No setting makes it faster: the limit is Compute-bound."
+    )
+
+
+def test_a_record_is_explained_exactly():
+    """Whatever was measured, the rates give the time that was measured."""
+    for seed in range(200):
+        of = _random_facts(random.Random(seed))
+        assert observed(of.verdict, of.stages).steps_us == pytest.approx(1e6 / of.verdict.examples_per_s, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_better_hardware_is_never_slower(seed: int):
+    chance = random.Random(seed)
+    of = _random_facts(chance)
+    cores, step_ms, speed = chance.uniform(0.5, 100), chance.uniform(0.1, 50), 10 ** chance.uniform(5, 10)
+    times = []
+    for better in (1.0, 1.5, 4.0):
+        each = [
+            Hardware(cores=cores * better),
+            Hardware(step_ms=step_ms / better),
+            Hardware(bytes_per_s=speed * better),
+        ]
+        times.append([float(np.median(rates_on(of, one).whole_us)) for one in each])
+    assert all(
+        slow >= fast * (1 - 1e-9) for before, after in pairwise(times) for slow, fast in zip(before, after, strict=True)
+    )
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_cheaper_stage_is_never_slower(seed: int):
+    chance = random.Random(seed)
+    of = replace(_random_facts(chance), stages=KEPT)
+    half = costs(2_500, read=5, parse=10, decode=40, resize=0, batch=100)
+    before, after = (found(replace(of, prepared={"resize": each}), "prepare").factor.value for each in (RESIZED, half))
+    assert after >= before * (1 - 1e-9)
+
+
+def _random_facts(chance: random.Random) -> Facts:
+    """Return facts with any numbers that a record can hold."""
+    limits = chance.sample([limit for limit in Limit if limit is not Limit.UNKNOWN], chance.choice([1, 1, 2, 3]))
+    usable = chance.choice([1, 2, 2.5, 16])
+    own = chance.uniform(0.05, usable)
+    of_load = {
+        "cores": 16.0, "usable_cores": usable, "own_cores": own, "busy": chance.uniform(100 * own / 16, 100),
+        "gpu": chance.choice([None, 0.0, 50.0, 100.0]), "busiest_thread": chance.uniform(0, 100),
+    }  # fmt: skip
+    of = verdict(*limits, us=10 ** chance.uniform(0, 5), wait=chance.uniform(0, 1), **of_load)
+    of = with_shares(of, validation=chance.uniform(0, 0.4), callbacks=chance.uniform(0, 0.3), host=0.1, checkpoints=0.2)
+    return facts(replace(of, is_simulated=chance.random() < 0.5), chance.choice([None, KEPT]))
+
+
+def test_facts_come_from_the_folder_of_a_training(tmp_path: Path):
+    save_stages(tmp_path, KEPT)
+    (tmp_path / PREPARED).write_text(json.dumps({"raw": {"costs": asdict(RESIZED), "core_s": 0.004}}))
+    settings = training_settings({**SETTINGS, "validation_fraction": 0.1})
+    of = facts_of(DECODING, settings, {"prepare": "resize"}, {"train": 880, "validation": 120}, folder=tmp_path)
+    assert (of.stages, of.prepared, of.prepared_core_s) == (KEPT, {"raw": RESIZED}, {"raw": 0.004})
+    assert of.settings.prepare == "resize"
+    assert of.is_split
+    given = facts_of(DECODING, settings, {}, {"train": 500, "validation": 500}, folder=tmp_path)
+    assert not given.is_split
