@@ -23,6 +23,7 @@ COMMANDS = (
     datasets.labels,
     training.train,
     advise.advise,
+    training.apply,
     pages.compare_inputs,
     datasets.verify,
     datasets.index,

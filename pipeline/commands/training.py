@@ -5,8 +5,10 @@ import logging
 import sys
 from pathlib import Path
 
+import psutil
+
 from pipeline.commands.command import RUN_ID, Result, argument, command, printer_at, program
-from pipeline.commands.options import settings_of
+from pipeline.commands.options import reachable, settings_of
 from pipeline.config.settings import Settings
 from pipeline.errors import SettingsError
 from pipeline.storage import Place, is_bucket, place_of
@@ -76,6 +78,27 @@ def report_of(run: Place) -> str:
             *(error, program(), run),
         )
         return ""
+
+
+@command(
+    "apply",
+    "workspace/runs/RUN prefetch_batches=16",
+    argument("run", help="folder of a run that is training, local or gs://"),
+    argument("changes", metavar="FIELD=VALUE", nargs="+", help="a setting, and its value from the next epoch on"),
+    printer=lambda result: "\n".join(result["changes"]),
+)
+def apply(options: argparse.Namespace) -> Result:
+    """Change settings of a training under way, from its next epoch on."""
+    from pipeline.runs.changes import request_change
+    from pipeline.runs.run import find_training
+
+    training = find_training(reachable("run", options.run))
+    pairs = [change.partition("=") for change in options.changes]
+    if unclear := [field for field, equals, _ in pairs if not equals]:
+        raise SettingsError(f"{unclear[0]!r} has no value: write FIELD=VALUE, such as prefetch_batches=16")
+    by = psutil.Process().username()
+    requested = [request_change(training, field.strip(), value.strip(), by) for field, _, value in pairs]
+    return {"run": str(training), "changes": [str(change) for change in requested]}
 
 
 def _format_recovered(result: Result) -> str:

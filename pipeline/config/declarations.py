@@ -55,6 +55,10 @@ class ChangesReading:
     """
 
 
+class ChangesAtEpoch:
+    """Marks a setting that a training under way can change from its next epoch on: see `pipeline/runs/changes.py`."""
+
+
 class AllowedBy(Flag):
     """The lists of the administrator that permit the value of a setting: see `allowed.py`. One of them is enough.
 

@@ -43,6 +43,7 @@ from pipeline.config.declarations import (
     SOURCE,
     TRAINING,
     AllowedBy,
+    ChangesAtEpoch,
     ChangesReading,
     ChangesStep,
     Decides,
@@ -123,7 +124,9 @@ else:
     _ExampleKind = Literal[tuple(KINDS)]
 
 
-_Marker = TypeVar("_Marker", Decides, UsedBy, InFingerprint, ChangesReading, ChangesStep, AllowedBy, OnlyFor)
+_Marker = TypeVar(
+    "_Marker", Decides, UsedBy, InFingerprint, ChangesAtEpoch, ChangesReading, ChangesStep, AllowedBy, OnlyFor
+)
 _Flags = TypeVar("_Flags", Decides, UsedBy)
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -611,13 +614,15 @@ class Settings(_SettingsToGate):
         "nothing is downloaded.",
     )
 
-    shuffle_megabytes: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, ChangesReading(), TRAINING] = Field(
-        128,
-        title="Shuffle buffer (MB)",
-        ge=1,
-        le=65_536,
-        description="Memory of the shuffle buffer, in megabytes of encoded examples. Each example counts with the "
-        "350 bytes that TensorFlow needs beside its content.",
+    shuffle_megabytes: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, ChangesReading(), ChangesAtEpoch(), TRAINING] = (
+        Field(
+            128,
+            title="Shuffle buffer (MB)",
+            ge=1,
+            le=65_536,
+            description="Memory of the shuffle buffer, in megabytes of encoded examples. Each example counts with the "
+            "350 bytes that TensorFlow needs beside its content.",
+        )
     )
 
     crop: Annotated[
@@ -672,6 +677,7 @@ class Settings(_SettingsToGate):
         Decides.TRAINING,
         UsedBy.TRAIN,
         ChangesReading(),
+        ChangesAtEpoch(),
         OnlyFor(IMAGES),
         TRAINING,
     ] = Field(
@@ -681,13 +687,15 @@ class Settings(_SettingsToGate):
         "auto: in memory, if they fit into half of the free memory and the crop allows it (random and whole do).",
     )
 
-    prefetch_batches: Annotated[int, Decides.NOTHING, UsedBy.TRAIN, ChangesReading(), TRAINING] = Field(
-        4,
-        title="Prefetched batches",
-        ge=1,
-        le=1024,
-        description="Number of batches that each server keeps ready. More batches bridge longer pauses of the input "
-        "but need more memory.",
+    prefetch_batches: Annotated[int, Decides.NOTHING, UsedBy.TRAIN, ChangesReading(), ChangesAtEpoch(), TRAINING] = (
+        Field(
+            4,
+            title="Prefetched batches",
+            ge=1,
+            le=1024,
+            description="Number of batches that each server keeps ready. More batches bridge longer pauses of the "
+            "input but need more memory.",
+        )
     )
 
     server_wait_minutes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN, TRAINING] = Field(
@@ -821,7 +829,7 @@ class Settings(_SettingsToGate):
         "waits for an accelerator. The model learns nothing and is never promoted. 0: off.",
     )
 
-    checkpoint_minutes: Annotated[NonNegativeFloat, Decides.NOTHING, UsedBy.TRAIN, TRAINING] = Field(
+    checkpoint_minutes: Annotated[NonNegativeFloat, Decides.NOTHING, UsedBy.TRAIN, ChangesAtEpoch(), TRAINING] = Field(
         10.0,
         title="Checkpoint interval (minutes)",
         description="A checkpoint is written at the end of each epoch, when the training is asked to stop, and this "
@@ -829,7 +837,7 @@ class Settings(_SettingsToGate):
         "checkpoints by time.",
     )
 
-    checkpoint_steps: Annotated[NonNegativeInt, Decides.NOTHING, UsedBy.TRAIN, TRAINING] = Field(
+    checkpoint_steps: Annotated[NonNegativeInt, Decides.NOTHING, UsedBy.TRAIN, ChangesAtEpoch(), TRAINING] = Field(
         0,
         title="Checkpoint interval (steps)",
         description="A checkpoint is also written this many training steps after the last one. 0: no checkpoints by "
@@ -880,6 +888,14 @@ class Settings(_SettingsToGate):
         description="How much worse than each of these champions a model may be. if_not_worse applies it to the "
         "difference, unless_surely_worse to the whole interval. For images, this is a drop in accuracy: 0.01 is one "
         "percentage point. For tables, it is a share of the champion's error: 0.01 is one percent.",
+    )
+
+    advice: Annotated[Literal["off", "show", "apply"], Decides.NOTHING, UsedBy.TRAIN, MONITORING] = Field(
+        "show",
+        title="Advice",
+        description="show: predict what would make the training faster, and show it. A person can then apply a change "
+        "from the next epoch on. apply: the training also applies the best change that needs no new dataset, at the "
+        "end of an epoch. off: predict nothing, and take no changes.",
     )
 
     tensorboard: Annotated[bool, Decides.NOTHING, UsedBy.TRAIN, MONITORING] = Field(

@@ -161,8 +161,10 @@ def _is_whole(prefix: str) -> bool:
 
 def _key(dataset: Dataset, options: BatchOptions, server: Server) -> str:
     """Return a name that differs where the kept images, or their order, would."""
-    # The path of the cache is left out: this name becomes a part of it.
-    content = [_FORM, tf.__version__, dataset.version, asdict(replace(options, cache="off")), asdict(server)]
+    # The path of the cache is left out, because this name becomes a part of it. A training can change how many batches
+    # are made ahead, and goes on with the same images.
+    deciding = replace(options, cache="off", prefetch_batches=1)
+    content = [_FORM, tf.__version__, dataset.version, asdict(deciding), asdict(server)]
     return hashlib.blake2b(json.dumps(content).encode(), digest_size=8).hexdigest()
 
 

@@ -190,7 +190,8 @@ class _Cached(_Training):
 
     def __init__(self, split: ServerSplit) -> None:
         super().__init__(split)
-        records = epochs_of(split.share, self._options.seed, 1, 1).flat_map(
+        first = self._options.kept_from
+        records = epochs_of(split.share, self._options.seed, first, first).flat_map(
             lambda epoch, order: shuffled_records(split, epoch, order)
         )
         self._images = self._decoded(records).cache(cache_prefix(self._options, "train"))
@@ -220,7 +221,8 @@ class _InMemory(_Cached):
         # The first epoch uses no buffer: one of all images would decode all of them before the first batch. In later
         # epochs, a buffer of all images takes no more memory, because it holds the same images as the cache.
         all_of_them = max(self._split.share.examples, 1)
-        elements = tf.cond(epoch == 1, lambda: tf.constant(1, tf.int64), lambda: tf.constant(all_of_them, tf.int64))
+        is_first = epoch == self._options.kept_from
+        elements = tf.cond(is_first, lambda: tf.constant(1, tf.int64), lambda: tf.constant(all_of_them, tf.int64))
         return shuffled(self._images, elements, self._options.seed, epoch).concatenate(self._padding)
 
 
@@ -229,7 +231,7 @@ class _OnDisk(_Cached):
 
     def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
         prefix = cache_prefix(self._options, "train")
-        is_first = tf.equal(epoch, 1)
+        is_first = tf.equal(epoch, self._options.kept_from)
         is_written = tf.ensure_shape(tf.numpy_function(lambda: is_cached(prefix), [], tf.bool), [])
         # The first epoch takes the images as they are decoded. If a training continues in a later epoch, and the files
         # are gone, one pass writes them again.

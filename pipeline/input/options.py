@@ -43,9 +43,11 @@ class BatchOptions:
     """Where decoded images are kept for later epochs: off, memory, or an absolute path that file names begin with.
     Files that are there are used as they are, so that only one dataset with one set of options may have them.
     `open_cache` takes care of that."""
+    kept_from: int = 1
+    """The first epoch whose decoded images are kept, from 1. Earlier ones were read in another way."""
 
     def __post_init__(self) -> None:
-        for name in ("image_size", "batch_size", "shuffle_bytes", "prefetch_batches"):
+        for name in ("image_size", "batch_size", "shuffle_bytes", "prefetch_batches", "kept_from"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 < self.min_crop_area <= 1:

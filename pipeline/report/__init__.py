@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import DatasetError, StorageError
 from pipeline.plan.example_kind import kind_of
-from pipeline.runs.files import OTHER_SERVERS, PROMOTION, RESULT, RUN, STAGES, read_required, with_moved_dataset
+from pipeline.runs.files import (
+    CHANGES,
+    OTHER_SERVERS,
+    PROMOTION,
+    RESULT,
+    RUN,
+    STAGES,
+    read_required,
+    with_moved_dataset,
+)
 from pipeline.storage import Place, move_whole, place_of, write_json, write_whole
 
 if TYPE_CHECKING:
@@ -18,7 +27,7 @@ if TYPE_CHECKING:
     from pipeline.report.compared_run import ComparedRun
 
 REPORT = "report.html"
-REPORT_FILES = (RUN, RESULT, "evaluation.json", "predictions.npz", PROMOTION, STAGES, "record/", OTHER_SERVERS)
+REPORT_FILES = (RUN, RESULT, CHANGES, "evaluation.json", "predictions.npz", PROMOTION, STAGES, "record/", OTHER_SERVERS)
 """Files and folders of a run that its report reads. `servers/` has the records of the other training servers."""
 COMPARISON_FILES = (RUN, RESULT, "evaluation.json", "predictions.npz", "record/", OTHER_SERVERS)
 """Files and folders of a run that a comparison reads."""

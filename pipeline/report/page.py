@@ -92,6 +92,7 @@ def render(
         dataset=card.essentials(run.dataset, run.rejected) if run.dataset else None,
         dataset_sentence=dataset_sentence(run.dataset) if run.dataset else "",
         settings=settings_of(run.files.settings, training_examples(run.dataset)),
+        changes=run.changes,
         facts=facts(run),
     )
 

@@ -22,7 +22,7 @@ from pipeline.errors import ConflictError, TenfoldError, TrainingError
 from pipeline.monitor.open_metrics import METRICS
 from pipeline.monitor.record import closed_name
 from pipeline.rendezvous.servers import CLUSTER, SERVERS
-from pipeline.runs.files import BEST, FAILURE, RESULT, RUN
+from pipeline.runs.files import BEST, CHANGES, FAILURE, RESULT, RUN
 from pipeline.storage import CHUNK_BYTES, BucketPath, ObjectStat, Place, crc32c_of
 from pipeline.storage.local import sync_tree
 from pipeline.system.os_errors import unless_missing
@@ -33,8 +33,9 @@ EVERY_S = 10.0
 IDLE_SHARE = 9
 """The pause is at least this many times the last upload, so that large models do not fill the link all the time."""
 OWNER = "mirror.json"
-_LOCAL = ("lock", FAILURE, OWNER, METRICS)
-"""These files are about processes of this worker, and are not uploaded."""
+_LOCAL = ("lock", FAILURE, OWNER, METRICS, CHANGES)
+"""These files are about processes of this worker, and are not uploaded. The training writes its changes to the bucket
+itself, because others do so, too: the local file is a copy."""
 _LAST = (RUN, BEST, RESULT)
 """These files name others, or promise that all is there. They are uploaded after those, with the content that they had
 before."""

@@ -2,7 +2,7 @@
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import pandas
 from pipeline.config.allowed import require_outputs
 from pipeline.dataset.lists import JsonLines
 from pipeline.dataset.manifest import COMMIT, REJECTED
-from pipeline.errors import SettingsError
+from pipeline.errors import SettingsError, TenfoldError
 from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.metrics import EVALUATION, load_predictions
 from pipeline.monitor import record
@@ -24,6 +24,7 @@ from pipeline.monitor.gpu_columns import is_busy
 from pipeline.monitor.load import is_of_load
 from pipeline.monitor.thinned import Samples, read_samples
 from pipeline.monitor.verdict import slowest_server
+from pipeline.runs.changes import load_changes
 from pipeline.runs.files import RunFiles, load_files, read_or_empty
 from pipeline.storage import Place, place_of
 
@@ -49,6 +50,8 @@ class RecordedRun:
     """The index of the training server that waits most. The verdict and the numbers are about that server."""
     rejected: Iterable[Mapping[str, str]]
     """The rows of the dataset's file of rejected images."""
+    changes: Sequence[str] = ()
+    """The changes that were requested while the run trained, in words."""
 
     @property
     def judged(self) -> Table:
@@ -81,7 +84,15 @@ def load_recorded_run(folder: Path, is_shown: Callable[[str], bool] = lambda _: 
         steps=steps,
         slowest=slowest,
         rejected=_rejected(dataset) if dataset else (),
+        changes=_changes(folder),
     )
+
+
+def _changes(folder: Path) -> list[str]:
+    try:
+        return [str(change) for change in load_changes(folder)]
+    except (TenfoldError, OSError):  # As with the other files, a report shows what there is.
+        return []
 
 
 def _dataset_at(uri: Any) -> Place | None:

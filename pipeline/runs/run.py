@@ -10,6 +10,8 @@ verdict.json    the verdict on the last steps
 checkpoints/    the last checkpoints
 best.json       the best epochs so far, the last one the best, and the files of their models
 early_end.json  the last epoch, if the training ended early
+offers.json     changes that the tab offers while the training runs
+changes.jsonl   settings that changed while it ran, and from which epoch on (pipeline/runs/changes.py)
 model.keras     the best model, once the training is complete
 predictions.npz the answers of the best model to the test (else validation) examples, one row for each
 evaluation.json the metrics of these answers (pipeline/evaluation/metrics.py)

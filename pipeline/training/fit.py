@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 
 from pipeline.errors import Preempted
@@ -12,24 +12,25 @@ from pipeline.monitor import Monitor
 from pipeline.system.progress import progress
 from pipeline.training.assembly import Training
 from pipeline.training.batch_errors import explain_batch_errors
+from pipeline.training.current_input import BestChange, CurrentInput
 from pipeline.training.evaluate import evaluate, judged_groups
 from pipeline.training.failure.bad_batch import describe_examples
-from pipeline.training.inputs import Inputs, ServerData
+from pipeline.training.inputs import ServerData
 from pipeline.training.served.export import export
 from pipeline.training.state.saved_state import Keeper
-from pipeline.training.step.loop import Batch, EpochLoop, NumberedBatch, Sums
+from pipeline.training.step.loop import EpochLoop, Sums
 from pipeline.training.step.optimizer import rate_now
-from pipeline.training.step.simulated import batches_without_data
-from pipeline.training.step.strategy import all_agree, batches_ahead, taken_ahead
+from pipeline.training.step.strategy import all_agree
 from pipeline.training.stop import Stage
 
 _log = logging.getLogger(__name__)
 
 
-def fit(training: Training, monitor: Monitor) -> None:
+def fit(training: Training, monitor: Monitor, best_change: BestChange = lambda settings: {}) -> None:
     """Train all epochs that are left. Server 0 then evaluates the best model, and exports it.
 
-    On a simulated accelerator, no model is evaluated, because none has learned anything.
+    `best_change` is called before each epoch but the first of an attempt. With advice=apply, the training requests what
+    it returns. On a simulated accelerator, no model is evaluated, because none has learned anything.
 
     Raises:
         Preempted: If a stop was requested. A checkpoint is written before.
@@ -38,11 +39,8 @@ def fit(training: Training, monitor: Monitor) -> None:
     """
     run, settings, start = training.run, training.run.settings, training.start
     data = ServerData(settings, training.dataset_folder, training.dataset, run.server, training.should_stop)
-    keeps = start.keeps  # None: not decided yet. A single server decides alone.
-    if keeps is None and run.server.count > 1:
-        keeps = data.agreed_to_keep(training.strategy)
-    may_stack = training.steps.train_several is not None
-    with data.open(start.step, keeps, batches_ahead(training.strategy), may_stack=may_stack) as inputs:
+    with CurrentInput(training, data) as current:
+        current.begin(start.epochs_done + 1, start.step)
         loop = EpochLoop(
             steps=training.steps,
             monitor=monitor,
@@ -54,23 +52,27 @@ def fit(training: Training, monitor: Monitor) -> None:
             describe=partial(
                 describe_examples, training.strategy, run.server, training.dataset_folder, training.dataset
             ),
-            ready_pct=inputs.counter.ready_pct,
+            ready_pct=current.inputs.counter.ready_pct,
             is_simulated=bool(settings.simulated_step_ms),
             activity=training.activity,
             servers=run.server.count,
-            stacked=inputs.stacked,
+            stacked=current.inputs.stacked,
         )
-        keeper = Keeper(run, loop, training.checkpoints, model=training.model, task=training.task, keeps=inputs.keeps)
+        keeps = current.inputs.keeps
+        keeper = Keeper(run, loop, training.checkpoints, model=training.model, task=training.task, keeps=keeps)
+        keeper.follow(current.effect.settings, keeps)
         if not start.sums.examples:
             # Only at the end of an epoch: in its middle, the weights belong to no epoch.
             keeper.replace_lost_best(start.epochs_done)
         # Before the training, because a missing file must not end it after its last epoch.
         groups = judged_groups(training)
-        _train(training, inputs, loop, keeper)
+        _train(training, current, loop, keeper, best_change)
         if run.server.is_chief and not settings.simulated_step_ms:
             # On one server, decoded validation images that are kept can be used again.
             can_reuse = run.server.count == 1 and training.dataset.judged_split == "validation"
-            judged = nullcontext((inputs.validation, inputs.readers)) if can_reuse else data.open_judged()
+            judged = (
+                nullcontext((current.inputs.validation, current.inputs.readers)) if can_reuse else data.open_judged()
+            )
             with judged as (batches, readers), explain_batch_errors(training, readers):
                 # After the last checkpoint is written, because the model now gets the weights of the best epoch.
                 evaluate(training, batches, groups)
@@ -78,23 +80,26 @@ def fit(training: Training, monitor: Monitor) -> None:
         export(training.model, settings, training.dataset, run.export_folder)
 
 
-def _train(training: Training, inputs: Inputs, loop: EpochLoop, keeper: Keeper) -> None:
+def _train(
+    training: Training,
+    current: CurrentInput,
+    loop: EpochLoop,
+    keeper: Keeper,
+    best_change: BestChange,
+) -> None:
     """Train the epochs that are left. If a stop is requested, write a checkpoint and raise Preempted."""
     epochs, epochs_done = training.run.settings.epochs, training.start.epochs_done
     keeper.save_early_end(0)
-    validation = training.on_devices(inputs.validation)
-    if training.run.settings.simulated_step_ms:
-        validation = batches_without_data(int(inputs.validation.cardinality()))
-    # One iterator for all epochs: each epoch would otherwise begin with empty buffers.
-    opened = taken_ahead(inputs.training, training.batch_size, training.strategy)
-    with training.checkpoints, closing(opened) as batches:
+    with training.checkpoints, current.reading:
         try:
             training.callbacks.begin(training.start)
             for epoch in range(epochs_done + 1, epochs + 1):
                 if _is_over(training, keeper, epochs_done) or not training.callbacks.begin_epoch(epoch):
                     break
-                with explain_batch_errors(training, inputs.readers):
-                    _train_epoch(epoch, training, loop=loop, batches=batches, validation=validation, keeper=keeper)
+                if epoch > training.start.epochs_done + 1:
+                    _change(current, epoch, loop, keeper, best_change)
+                with explain_batch_errors(training, current.inputs.readers):
+                    _train_epoch(epoch, training, current, loop, keeper)
                 epochs_done = epoch
             if epochs_done < epochs:
                 keeper.save_early_end(epochs_done)
@@ -116,15 +121,15 @@ def _is_over(training: Training, keeper: Keeper, epochs_done: int) -> bool:
     return has_stalled if training.run.server.count == 1 else all_agree(has_stalled, training.strategy)
 
 
-def _train_epoch(
-    epoch: int,
-    training: Training,
-    *,
-    loop: EpochLoop,
-    batches: Iterator[NumberedBatch],
-    validation: Iterable[Batch],
-    keeper: Keeper,
-) -> None:
+def _change(current: CurrentInput, epoch: int, loop: EpochLoop, keeper: Keeper, best_change: BestChange) -> None:
+    """Let the changes that were requested take effect from an epoch on. All servers must call this together."""
+    current.request(best_change)
+    if current.begin(epoch, loop.step):
+        loop.take_from(current.inputs.counter.ready_pct, current.inputs.stacked)
+        keeper.follow(current.effect.settings, current.inputs.keeps)
+
+
+def _train_epoch(epoch: int, training: Training, current: CurrentInput, loop: EpochLoop, keeper: Keeper) -> None:
     """Train and validate one epoch (from 1), report it to callbacks and monitor, and write what is kept of it."""
     title = f"epoch {epoch}/{training.run.settings.epochs}"
     # Counted from the first epoch, because the steps of an earlier attempt are done already.
@@ -136,12 +141,12 @@ def _train_epoch(
                 training.enter(Stage.WORKING)
             advance(*counts)
 
-        trained = loop.train(epoch, batches, last_step, done, saver=keeper)
+        trained = loop.train(epoch, current.batches, last_step, done, saver=keeper)
     trained_at = time.perf_counter()
 
     loop.sums = trained  # The loop has reset them, but the checkpoint of a stop in the validation needs them.
     training.activity.text = f"validating after epoch {epoch}"
-    validated = training.callbacks.validate(partial(loop.evaluate, validation))
+    validated = training.callbacks.validate(partial(loop.evaluate, current.validation))
     loop.sums = Sums()
     metric = "" if training.run.settings.simulated_step_ms else training.task.metric
     values = {**values_of(trained, validated, metric), "learning_rate": rate_now(training.optimizer)}

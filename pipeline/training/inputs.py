@@ -14,7 +14,7 @@ from pipeline.config.automatic import TrainingSettings
 from pipeline.dataset.manifest import Dataset
 from pipeline.dataset.shard_cache import GIGABYTE, READ_AT_ONCE, ShardCache, divided_room, needed_room, remote_shards
 from pipeline.dataset.shard_reader import ShardReader
-from pipeline.errors import TenfoldError
+from pipeline.errors import BadInput, TenfoldError
 from pipeline.input import BatchOptions, training_batches, validation_batches
 from pipeline.input.batch_counter import BatchCounter
 from pipeline.input.cache import open_cache
@@ -93,6 +93,8 @@ class ServerData:
     server: Server
     should_stop: Callable[[], bool]
     """Returns whether a stop is requested. Readers call it while they wait for a bucket."""
+    kept_from: int = 1
+    """The first epoch whose decoded images are kept, if any are."""
 
     @contextmanager
     def open(
@@ -111,8 +113,9 @@ class ServerData:
         left = range(start // max(share.steps, 1) + 1, settings.epochs + 1)
         with self._cached(keeps) as options:
             is_cached = options.cache != "off"
-            # Kept images are read once, in the order of the first epoch, whatever epoch the training goes on with.
-            epochs = range(1, 2) if is_cached else left
+            # Kept images are read once, in the order of the first epoch that has them, whatever epoch the training goes
+            # on with.
+            epochs = range(self.kept_from, self.kept_from + 1) if is_cached else left
             # Each epoch is validated, the last one again after a stop in its validation, and then the best model if
             # there is no test split.
             validated = self._order("validation", server)
@@ -154,9 +157,18 @@ class ServerData:
             is_cached = options.cache != "off"
         return all_agree(is_cached, strategy)
 
+    def refusal_to_keep(self) -> str:
+        """Return why this server cannot keep decoded images as `settings.cache` says; empty if it can."""
+        try:
+            with self._cached(keeps=None):
+                return ""
+        except BadInput as error:
+            return str(error)
+
     @property
     def _options(self) -> BatchOptions:
-        return replace(batch_options(self.settings), batch_size=self.settings.batch_size // self.server.count)
+        share = self.settings.batch_size // self.server.count
+        return replace(batch_options(self.settings), batch_size=share, kept_from=self.kept_from)
 
     def _cached(self, keeps: bool | None) -> AbstractContextManager[BatchOptions]:
         """Open the cache of decoded images, and return the options with it."""

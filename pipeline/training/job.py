@@ -19,8 +19,7 @@ from pipeline.training.log.tensorboard import open_tensorboard
 from pipeline.training.stages import measure_at_start
 from pipeline.training.step.strategy import lost_servers_named
 from pipeline.training.stop import Stage
-from pipeline.tuning.advice import with_advice
-from pipeline.tuning.predictions import facts_of, predictions
+from pipeline.tuning.apply import Advisor
 
 
 def run_job(
@@ -43,15 +42,11 @@ def run_job(
     """
     # Before the monitor: Comet's thread draws from Python's random numbers, from which Keras takes the first weights.
     training = Training(run, should_stop, cluster, heartbeat, enter)
-    # Before the monitor, too, whose threads would count as costs of the input.
-    measure_at_start(run, training.dataset_folder, training.dataset, go_on=lambda: not training.should_stop_at_step())
-
-    def format_verdict(verdict: Verdict) -> str:
-        dataset = training.dataset
-        examples = {name: split.examples for name, split in dataset.splits.items()}
-        memory = run.host.get("memory_bytes", 0)
-        facts = facts_of(verdict, run.settings, dataset.settings, examples, folder=run.folder, memory_bytes=memory)
-        return with_advice(verdict, run.settings, dataset.settings, predictions(facts))
+    advisor = Advisor(run, training.dataset)
+    if run.settings.advice != "off":
+        # Before the monitor, too, whose threads would count as costs of the input.
+        folder, dataset = training.dataset_folder, training.dataset
+        measure_at_start(run, folder, dataset, go_on=lambda: not training.should_stop_at_step())
 
     with ExitStack() as stack:
         sinks: list[Sink] = [
@@ -61,11 +56,11 @@ def run_job(
         if run.settings.tensorboard and run.server.is_chief:
             tensorboard = open_tensorboard(run.folder, training.start.epochs_done)
             sinks.append(stack.enter_context(closing_sink(tensorboard)))
-        monitor = stack.enter_context(_monitored(training, cluster, sinks, format_verdict))
+        monitor = stack.enter_context(_monitored(training, cluster, sinks, advisor.format_verdict))
         with lost_servers_named(cluster):
-            fit(training, monitor)
+            fit(training, monitor, advisor.best_change)
     if run.server.is_chief:
-        save_result(run, monitor.comet_location or "", format_verdict)
+        save_result(run, monitor.comet_location or "", advisor.format_verdict)
 
 
 def labels_of(run: Run) -> dict[str, str]:

@@ -13,13 +13,24 @@ from pipeline.errors import StorageError
 from pipeline.evaluation.metrics import EVALUATION
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import first_time, record_folders, segments
-from pipeline.runs.files import EARLY_END, OTHER_SERVERS, PROMOTION, RESULT, RUN, STAGES, VERDICT, load_files
+from pipeline.runs.files import (
+    CHANGES,
+    EARLY_END,
+    OFFERS,
+    OTHER_SERVERS,
+    PROMOTION,
+    RESULT,
+    RUN,
+    STAGES,
+    VERDICT,
+    load_files,
+)
 from pipeline.runs.mirror import fetch
 from pipeline.storage import BucketPath, Place, objects
 from pipeline.watch.questions import Questions
 from pipeline.watch.tables import KINDS_OVER_TIME, MAX_FILE_BYTES, Span, segments_of_span
 
-FILES = (RUN, RESULT, EVALUATION, PROMOTION, VERDICT, EARLY_END, STAGES, f"{OVERVIEW}/")
+FILES = (RUN, RESULT, EVALUATION, PROMOTION, VERDICT, EARLY_END, CHANGES, OFFERS, STAGES, f"{OVERVIEW}/")
 REFRESH_S = 8.0
 """Seconds after which a copy is refreshed. A training mirrors its changes every ten seconds."""
 MAX_AGE_S = 300.0

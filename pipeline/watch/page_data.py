@@ -1,11 +1,13 @@
 """All that a page shows of a training, as JSON has it."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from pipeline.runs.files import load_files
+from pipeline.runs.changes import load_changes, newest_values
+from pipeline.runs.files import OFFERS, RunFiles, load_files, read_or_empty
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.live_figures import frames
 from pipeline.watch.status import last_sample, status
@@ -46,7 +48,10 @@ def page_data(
     # The page draws other figures now, whose charts begin empty: it needs all rows.
     after = after if name == shown else None
     return {
-        "status": status(files, whole, is_over, _silent_s(heartbeats, training, whole, is_over or files.is_complete)),
+        "status": {
+            **status(files, whole, is_over, _silent_s(heartbeats, training, whole, is_over or files.is_complete)),
+            "changes": _changes(files, training, is_over or files.is_complete),
+        },
         "frames": name,
         "figures": None if name == shown else frames(figures),
         "start": round(1000 * view.start),
@@ -56,6 +61,30 @@ def page_data(
         "columns": {**(over_time if after is None else {}), **columns_of_epochs(view)},
         "newer": {} if after is None else {source: _rows_after(rows, after) for source, rows in over_time.items()},
     }
+
+
+def _changes(files: RunFiles, training: Path, is_over: bool) -> dict[str, Any]:
+    """Return what changed in a training and when, and the values of the settings that can still change."""
+    changes = load_changes(training)
+    values = {} if is_over else newest_values(files.settings, changes)
+    return {
+        "sentences": [str(change) for change in changes],
+        "values": [*values.items()],
+        "offers": _offers(training, values),
+    }
+
+
+def _offers(training: Path, values: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return what the training offers to change, in words, and the new values. What was requested is left out."""
+    try:
+        offers = [(str(each["words"]), dict(each["change"])) for each in read_or_empty(training / OFFERS)["offers"]]
+    except (KeyError, TypeError, ValueError):  # It is missing, or another user of the folder damaged it.
+        return []
+    return [
+        (words, change)
+        for words, change in offers
+        if change.keys() <= values.keys() and any(values[name] != change[name] for name in change)
+    ]
 
 
 def _silent_s(heartbeats: Heartbeats, training: Path, view: View, is_over: bool) -> dict[int, float]:

@@ -1,4 +1,4 @@
-"""The web application that Airflow's api-server mounts. It reads, and never writes.
+"""The web application that Airflow's api-server mounts. It only reads, but for the requests of changes.py.
 
 A user must be logged in, and sees the runs of the DAGs that Airflow lets them read. A page gets its content as JSON and
 inserts it as text, so that no name of a file, a label or a run is ever parsed as markup.
@@ -26,6 +26,7 @@ from pipeline.errors import SizeError, StorageError, TenfoldError
 from pipeline.storage import Place, read_limited, require_size
 from pipeline.tuning.measurement import PAGE as INPUTS_PAGE
 from pipeline.watch.states import STATE_NAMES
+from plugins.training_monitor.changes import change, may_edit, require_edit, token_of
 from plugins.training_monitor.dates import DatasetName, DatasetRuns, state_of_dates
 from plugins.training_monitor.listing import Column, ListQuery, MayRead, Sources, list_trainings, zone_of
 from plugins.training_monitor.runs import AirflowRun, EndedRuns, Link, Trainings, find_run
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 STATIC = Path(__file__).with_name("static")
 ASSETS = (
     *("monitor.css", "icon.svg", "icon-dark.svg", "monitor.js", "run.js", "trainings.js", "trend.js", "dates.js"),
-    *("address.js", "chart.js", "charts.js", "scales.js", "source.js", "stages.js"),
+    *("address.js", "changes.js", "chart.js", "charts.js", "scales.js", "source.js", "stages.js"),
 )
 MAX_ROWS = 1000
 """Limit for the rows of one page of the list."""
@@ -160,6 +161,7 @@ def build() -> FastAPI:
     app.get("/dates.json", dependencies=_OF_THE_RUN)(bounded(dates))
     app.get("/run", dependencies=_OF_THE_RUN)(run_page)
     app.get("/data", dependencies=_OF_THE_RUN)(bounded(data))
+    app.post("/change", dependencies=[*_OF_THE_RUN, Depends(require_edit)])(bounded(change))
     app.get("/compare")(_bounded(comparison, limiter=CapacityLimiter(MAX_COMPARISONS)))
     for address in DOCUMENTS:
         app.get(f"/{address}", dependencies=_OF_THE_RUN)(bounded(partial(document, address)))
@@ -286,6 +288,7 @@ def data(
     dag_id: str,
     run_id: str,
     may_read_log: Annotated[MayRead, Depends(readable_logs)],
+    is_editor: Annotated[bool, Depends(may_edit)],
     after: Annotated[float | None, Query()] = None,
     start: Annotated[float | None, Query()] = None,
     end: Annotated[float | None, Query()] = None,
@@ -305,7 +308,9 @@ def data(
         return JSONResponse({"status": {**without_training, "links": links}})
     closer = None if start is None or end is None else (start, end)
     try:
-        return JSONResponse(_content(request.app.state, run, run.training, after, closer, shown))
+        content = _content(request.app.state, run, run.training, after, closer, shown)
+        content["status"]["changes"]["token"] = token_of(request, dag_id, run_id) if is_editor else ""
+        return JSONResponse(content)
     # ValueError and KeyError: a file has text where a number belongs, or lacks a value.
     except (TenfoldError, OSError, ValueError, KeyError) as error:
         message = f"the training cannot be read: {error}".encode("utf-8", "backslashreplace").decode()

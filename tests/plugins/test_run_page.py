@@ -1,6 +1,7 @@
 """The tab of a training in a browser, as the application of the plugin answers it without an Airflow beside it."""
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,9 +12,11 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, Route
 
+from pipeline.config.automatic import training_settings
 from pipeline.monitor.live import LiveVerdict
 from pipeline.monitor.row import Row, Sink
-from pipeline.runs.files import RUN_FORMAT, VERDICT
+from pipeline.runs.changes import load_changes
+from pipeline.runs.files import OFFERS, RUN_FORMAT, VERDICT
 from tests.axe import SIZES, serious
 from tests.browser import CUT_KEYS, Seen, browser, patient
 from tests.monitor.test_live import slow_steps
@@ -45,17 +48,22 @@ def describe(folder: Path, **settings: float) -> None:
 
 
 @contextmanager
-def opened(browser: Browser, client: Client, training: Path, width: int = 1280) -> Iterator[Seen]:
+def opened(browser: Browser, client: Client, training: Path, width: int = 1280, role: str = "viewer") -> Iterator[Seen]:
     """Open the page of a training that is under way."""
     from tests.plugins.airflow_runs import add_run
 
     add_run("ours", training.name, str(training), state="running")
-    who = logged_in("viewer", "us")
+    who = logged_in(role, "us")
 
     def answer_with(route: Route) -> None:
         address = urlsplit(route.request.url)
         # The client has an event loop of its own, and so has Playwright in this thread.
-        found = thread.submit(client.get, f"{address.path}?{address.query}", who).result()
+        asked = f"{address.path}?{address.query}"
+        if route.request.method == "POST":
+            headers = {**who, "X-Tenfold-Token": route.request.headers["x-tenfold-token"]}
+            found = thread.submit(client.post, asked, headers, route.request.post_data_json).result()
+        else:
+            found = thread.submit(client.get, asked, who).result()
         route.fulfill(status=found.status_code, headers=dict(found.headers), body=found.content)
 
     size = {"width": width, "height": 900}
@@ -143,3 +151,37 @@ FOCUSED = """() => {
   const is_operable = is_scrollable || focused.matches("body, a[href], button, summary, input, select");
   return is_operable ? focused.localName : "nothing that keys operate";
 }"""
+
+
+def test_a_person_who_may_edit_the_run_changes_a_setting_on_its_tab(
+    browser: Browser, client: Client, dag: None, rich: Path, tmp_path: Path
+) -> None:
+    training = tmp_path / "run"
+    shutil.copytree(rich, training)
+    values = training_settings({**SETTINGS, "epochs": 9}).model_dump()
+    content = {"format": RUN_FORMAT, "settings": values, "steps_per_epoch": 100}
+    (training / "run.json").write_text(json.dumps(content))
+    offer = {"change": {"checkpoint_steps": 50}, "words": "1.6 times faster (1.5 to 1.7)"}
+    (training / OFFERS).write_text(json.dumps({"offers": [offer]}))
+    with opened(browser, client, training, role="user") as seen:
+        page = seen.page
+        offered = page.get_by_role("button", name="Apply checkpoint_steps=50 from the next epoch on: 1.6 times faster")
+        offered.click()
+        until(lambda: not offered.is_visible())
+        page.get_by_text("Change a setting", exact=True).click()
+        page.get_by_label("Setting", exact=True).select_option("prefetch_batches")
+        assert page.get_by_label("Value", exact=True).input_value() == "4"
+        page.get_by_label("Value", exact=True).fill("16")
+        page.get_by_role("button", name="Apply from the next epoch on").click()
+        words = "from the next epoch on: prefetch_batches=16, requested by somebody"
+        until(lambda: page.get_by_role("listitem").all_inner_texts()[1:] == [words])
+        assert serious(page) == []
+        assert seen.complaints == []
+    first, change = load_changes(training)
+    assert (first.field, first.value, first.by) == ("checkpoint_steps", 50, "somebody")
+    assert (change.field, change.value, change.by) == ("prefetch_batches", 16, "somebody")
+
+
+def test_a_person_who_may_only_see_the_run_has_no_form(browser: Browser, client: Client, dag: None, rich: Path) -> None:
+    with opened(browser, client, rich) as seen:
+        assert not seen.page.get_by_text("Change a setting", exact=True).is_visible()

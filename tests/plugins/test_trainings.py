@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC
 from html import escape
@@ -341,11 +341,14 @@ class Client:
         self._app = app
 
     def get(self, address: str, headers: dict[str, str] | None = None) -> httpx.Response:
-        return asyncio.run(self._get(address, headers or {}))
+        return asyncio.run(self._request("GET", address, headers or {}))
 
-    async def _get(self, address: str, headers: dict[str, str]) -> httpx.Response:
+    def post(self, address: str, headers: dict[str, str], content: Mapping[str, str]) -> httpx.Response:
+        return asyncio.run(self._request("POST", address, headers, json=content))
+
+    async def _request(self, method: str, address: str, headers: dict[str, str], **content: Any) -> httpx.Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(self._app), base_url="http://airflow") as client:
-            return await client.get(address, headers=headers)
+            return await client.request(method, address, headers=headers, **content)
 
 
 @pytest.fixture(autouse=True)

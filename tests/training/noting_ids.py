@@ -3,7 +3,8 @@
 Each step writes one line before a checkpoint follows from it: the step, its epoch, the numbers of its examples. The
 last of the steps that were sent together then writes its number and the checksum of the weights into NOTES with the
 suffix `.weights`. With the environment variable KILL_AFTER, the process kills itself after that number of steps, and
-those that were sent with the last of them.
+those that were sent with the last of them. With REQUEST, such as `5 cache=memory`, a change is requested after that
+step, unless one was requested before.
 """
 
 import os
@@ -12,12 +13,15 @@ import signal
 import sys
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import TextIO
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from pipeline.runs.changes import request_change
+from pipeline.runs.files import CHANGES
 from pipeline.training.step.dispatch import SentSteps
 from pipeline.training.step.loop import EpochLoop
 
@@ -34,12 +38,20 @@ def noting(finish: Finish, notes: TextIO, checksums: TextIO) -> Finish:
             _, _, weights, _, numbers = sent.about.batch(number)
             print(first + number, epoch, *_of_this_server(numbers)[_of_this_server(weights) > 0], file=notes)
         print(loop.step, _checksum(loop), file=checksums)
+        _request(loop.step)
         taken.extend(range(sent.about.count))
         if 0 < last <= len(taken):
             os.kill(os.getpid(), signal.SIGKILL)
         return examples
 
     return noted
+
+
+def _request(step: int) -> None:
+    at, _, change = os.environ.get("REQUEST", "").partition(" ")
+    training = Path(sys.argv[1])
+    if change and step >= int(at) and not (training / CHANGES).exists():
+        request_change(training, *change.split("="), by="somebody")
 
 
 def _of_this_server(tensor: tf.Tensor) -> NDArray[np.generic]:

@@ -14,6 +14,7 @@ import pytest
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.monitor import read
+from pipeline.runs.changes import load_changes
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run, load_result
 from tests.training import noting_ids
@@ -52,8 +53,12 @@ class Training:
         """Return the epoch and the example numbers of each step, from its last execution."""
         return {step: seen for step, *seen in self.noted()}
 
-    def of_epochs(self) -> Iterator[Counter[int]]:
-        for epoch in range(1, EPOCHS + 1):
+    def weights(self) -> dict[str, str]:
+        """Return the checksum of the weights after each step, from its last execution."""
+        return dict(line.split() for line in Path(f"{self._notes}.weights").read_text().splitlines())
+
+    def of_epochs(self, epochs: int = EPOCHS) -> Iterator[Counter[int]]:
+        for epoch in range(1, epochs + 1):
             yield Counter(number for of, *numbers in self.surviving().values() if of == epoch for number in numbers)
 
 
@@ -74,6 +79,33 @@ def test_a_repeatedly_killed_training_equals_an_uninterrupted_training(settings:
     assert load_result(killed.run.folder)["metrics"] == pytest.approx(
         load_result(whole.run.folder)["metrics"], rel=1e-3
     )
+
+
+@pytest.mark.parametrize("change", ["cache=memory", "cache=disk", "prefetch_batches=1"])
+@pytest.mark.timeout(900)
+def test_a_training_that_is_killed_after_a_change_equals_one_that_is_not(
+    settings: Settings, published: Path, change: str
+):
+    """The change is requested in the second epoch, and the training is killed in the third and in the fourth one."""
+    settings = settings.model_copy(update={"epochs": 5, "local_folder": settings.workspace})
+    whole, killed = (Training(prepare_run(settings, published, name)) for name in ("whole", "killed"))
+    steps = whole.run.steps_per_epoch
+    request = {"REQUEST": f"{steps + 2} {change}"}
+    assert whole.run_process(**request) == 0
+    for taken in (2 * steps + 2, steps + 2):
+        assert killed.run_process(KILL_AFTER=str(taken), **request) == -signal.SIGKILL
+    assert killed.run_process(**request) == 0
+
+    for training in (whole, killed):
+        assert [str(each) for each in load_changes(training.run.folder)] == [f"from epoch 3 on: {change}, by somebody"]
+    examples = load(published).splits["train"].examples
+    assert [*killed.of_epochs(5)] == [dict.fromkeys(range(examples), 1)] * 5
+    assert killed.surviving() == whole.surviving()
+    # A checksum follows the last of the steps that were sent together, and how many those are depends on the speed.
+    ours, theirs = killed.weights(), whole.weights()
+    both = ours.keys() & theirs.keys()
+    assert len(both) > steps
+    assert {step: ours[step] for step in both} == {step: theirs[step] for step in both}
 
 
 def assert_recorded_alike(run: Run, other: Run) -> None:

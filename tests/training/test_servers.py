@@ -22,6 +22,7 @@ from pipeline.dataset.manifest import load
 from pipeline.errors import SettingsError, TrainingError
 from pipeline.monitor import read
 from pipeline.report import report_run
+from pipeline.runs.changes import load_changes
 from pipeline.runs.launch import TrainingProcess, prepare_run, train
 from pipeline.runs.requirements import require_shares
 from pipeline.runs.run import EXIT_PREEMPTED, load_result, take_failure
@@ -73,12 +74,17 @@ class Noted:
     def __init__(self, settings: Settings, dataset: Path) -> None:
         self.runs = [prepare_run(settings, dataset, "run", index) for index in range(2)]
 
-    def start(self) -> list[subprocess.Popen[bytes]]:
+    def start(self, request: str = "") -> list[subprocess.Popen[bytes]]:
+        """Start the servers. Server 0 requests a change, if one is given."""
         commands = [
             [sys.executable, noting_ids.__file__, str(run.folder / "notes"), str(run.folder), str(os.getpid())]
             for run in self.runs
         ]
-        return [subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE) for command in commands]
+        environments = {**ENVIRONMENT, "REQUEST": request}, ENVIRONMENT
+        return [
+            subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+            for command, environment in zip(commands, environments, strict=True)
+        ]
 
     def lines(self, index: int) -> list[list[int]]:
         notes = self.runs[index].folder / "notes"
@@ -160,6 +166,29 @@ def test_two_servers_read_each_example_once_and_write_one_model(
     assert f"{accuracy:.1%}" in report_run(noted.runs[0].folder).read_text()
     assert not list(noted.runs[1].folder.glob("*.keras"))
     assert TrainingProcess(noted.runs[1], output=1).wait() == result
+
+
+@pytest.mark.long
+def test_a_change_takes_effect_on_both_servers_at_the_same_epoch(settings: Settings, published: Path):
+    plain, changed = (
+        Noted(settings.model_copy(update={"epochs": 3, "shuffle_megabytes": number}), published) for number in (64, 65)
+    )
+    for noted, request in ((plain, ""), (changed, "2 cache=memory")):
+        processes = noted.start(request)
+        errors = errors_of(processes)
+        assert [process.returncode for process in processes] == [0, 0], errors
+        for epoch in (1, 2, 3):
+            assert noted.seen(epoch) == Counter(range(EXAMPLES))
+        assert noted.checksums(0) == noted.checksums(1)
+    [change] = load_changes(changed.runs[0].folder)
+    assert str(change) == "from epoch 2 on: cache=memory, by somebody"
+    # Images that are kept come in another order from their second epoch on.
+    same = [
+        [noted.surviving(index)[step] for noted in (plain, changed)]
+        for index in range(2)
+        for step in (1, 2 * STEPS + 1)
+    ]
+    assert [ours == theirs for ours, theirs in same] == [True, False, True, False]
 
 
 def errors_of(processes: Sequence[subprocess.Popen[bytes]], within_s: float | None = None) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import keras
 import tensorflow as tf
 
+from pipeline.config.automatic import TrainingSettings
 from pipeline.monitor.record import rows
 from pipeline.runs.run import Best, Run, load_best, rewind_best_epochs, save_best, save_early_end
 from pipeline.storage import crc32c_of, temporary_beside
@@ -41,16 +42,23 @@ def restored(run: Run, checkpoints: Checkpoints, strategy: tf.distribute.Strateg
 class Keeper:
     """Writes the checkpoints of a loop, and the model if it is the best so far. Only server 0 writes.
 
-    `keeps` says whether the input keeps decoded images. It is stored, because later attempts must do the same. The time
-    until the first checkpoint counts from the creation of this object.
+    `keeps` is that of `follow`. The time until the first checkpoint counts from the creation of this object.
     """
 
     def __init__(
         self, run: Run, loop: EpochLoop, checkpoints: Checkpoints, model: keras.Model, task: Task, keeps: bool
     ) -> None:
         self._run, self._loop, self._checkpoints = run, loop, checkpoints
-        self._model, self._task, self._keeps = model, task, keeps
-        self._interval = Interval(run.settings.checkpoint_minutes, run.settings.checkpoint_steps, loop.step)
+        self._model, self._task = model, task
+        self.follow(run.settings, keeps)
+
+    def follow(self, settings: TrainingSettings, keeps: bool) -> None:
+        """From now on, write a checkpoint as often as these settings say.
+
+        `keeps` says whether the input keeps decoded images. It is stored, because later attempts must do the same.
+        """
+        self._keeps = keeps
+        self._interval = Interval(settings.checkpoint_minutes, settings.checkpoint_steps, self._loop.step)
 
     def steps_until_due(self, step: int) -> float:
         """Return after how many steps from `step` on a checkpoint is due: 0 if now, infinity if never."""

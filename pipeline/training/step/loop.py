@@ -161,16 +161,21 @@ class EpochLoop:
 
     def __post_init__(self) -> None:
         self._has_compiled = False
-        self._taken = 0
-        self._stack: NumberedBatch | None = None
-        self._used = self.stacked
-        """How many batches of the stack were sent."""
+        self.take_from(self.ready_pct, self.stacked)
         self._step_s = math.inf
         """Seconds of one of the last steps; unknown until the second one."""
         self._times = StepClock(self.clock, self.host_s)
         self._in_flight: InFlight[StepGroup] = InFlight(self.clock)
         self._leave_after: float = math.inf
         """The step after which the loop ends, once a stop is requested; infinity before."""
+
+    def take_from(self, ready_pct: Callable[[int], float | None], stacked: int) -> None:
+        """Take the next batches from another input. What is left of the stack of the one before is not used."""
+        self.ready_pct, self.stacked = ready_pct, stacked
+        self._taken = 0
+        self._stack: NumberedBatch | None = None
+        self._used = stacked
+        """How many batches of the stack were sent."""
 
     def train(
         self, epoch: int, batches: Iterator[NumberedBatch], last_step: int, advance: Advance, saver: Saver | None = None

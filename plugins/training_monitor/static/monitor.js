@@ -78,6 +78,20 @@ export async function request_json(address) {
   return response.json();
 }
 
+// The answer to a request that changes something. Throws RequestError with a message for the user.
+export async function send_json(address, token, content) {
+  const headers = {"Content-Type": "application/json", "X-Tenfold-Token": token};
+  let response;
+  try {
+    response = await fetch(address, {method: "POST", credentials: "same-origin", headers, body: JSON.stringify(content)});
+  } catch {
+    throw new RequestError("Airflow does not answer: try again.");
+  }
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) throw new RequestError(typeof answer.detail === "string" ? answer.detail : `Airflow answered ${response.status}.`);
+  return answer;
+}
+
 // A link that leaves the frame. Airflow's frame may neither open a window nor change the page, so Airflow's page does it.
 function leaving_link(address, words, target) {
   const anchor = element("a", {href: address, target, rel: "noopener"}, words);

@@ -1,0 +1,238 @@
+"""Changes of a training under way: settings that get another value from one of its epochs on.
+
+A person or the advice requests a change in `changes.jsonl`, in the place of the training that all workers reach. Server
+0 reads the file before each epoch, and writes into it from which epoch on the change holds, before that epoch begins. A
+training that goes on from a checkpoint takes the same values in the same epochs. So a change decides the examples and
+the results of the epochs after it as a setting does, but it is no part of the identity of the training, whose folder
+keeps its name.
+
+What a change keeps: each epoch has every example once, whatever changes. `prefetch_batches`, `checkpoint_minutes` and
+`checkpoint_steps` keep order and pixels, too. `shuffle_megabytes` gives the later epochs another order. `cache` gives
+them another order, and crops of images that were decoded once, a little larger than the model's images.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipeline import storage
+from pipeline.config.automatic import TrainingSettings, training_settings
+from pipeline.config.declarations import ChangesAtEpoch
+from pipeline.config.settings import declared, settings_for, validated
+from pipeline.errors import BadInput, ConflictError, DatasetError, SettingsError
+from pipeline.runs.files import CHANGES, RESULT, RUN, read_required, require_run_format
+from pipeline.storage import Place
+from pipeline.system.os_errors import unless_missing
+
+CACHES = ("off", "memory", "disk")
+"""The values that `cache` can change to. `auto` would depend on the memory that is free when a training goes on."""
+MAX_BYTES = 1 << 20
+"""Maximum size of the file. Others may write it."""
+MAX_NAME = 200
+"""Maximum length of the name of the person, in characters."""
+ATTEMPTS = 20
+"""A write is tried this many times, because others may write the file at the same time."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of one setting."""
+
+    field: str
+    value: int | float | str
+    at: float
+    """Time of the request, in Unix seconds."""
+    by: str
+    """Who requested it: a person, or `advice`."""
+    epoch: int = 0
+    """The first epoch (from 1) with the value; 0 until the training has taken the change."""
+    refused: str = ""
+    """Why the training did not take it; empty if it did, or still will."""
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether the training has not answered yet."""
+        return not self.epoch and not self.refused
+
+    def __str__(self) -> str:
+        change = f"{self.field}={_as_set(self.value)}"
+        if self.refused:
+            return f"{change}, requested by {self.by}, was refused: {self.refused}"
+        if self.is_requested:
+            return f"from the next epoch on: {change}, requested by {self.by}"
+        return f"from epoch {self.epoch} on: {change}, by {self.by}"
+
+
+class InEffect(NamedTuple):
+    """What an epoch is trained with."""
+
+    settings: TrainingSettings
+    kept_from: int = 1
+    """The first epoch with the value of `cache`."""
+
+
+def changeable_settings(kind: str) -> list[str]:
+    """Return the settings that a training on a kind of examples can change."""
+    return settings_for(kind, declared(ChangesAtEpoch))
+
+
+def request_change(folder: Place, field: str, value: Any, by: str) -> Change:
+    """Request a change of a training, and return it. The training takes it before its next epoch.
+
+    Args:
+        folder: The place of the training.
+        field: The name of the setting.
+        value: Its value, or the text of it.
+        by: Who requests the change.
+
+    Raises:
+        SettingsError: The setting cannot change, or not to this value.
+        BadInput: The training is complete, or takes no changes.
+        DatasetError: There is no training.
+    """
+    settings = _settings_under_way(folder)
+    value = checked(settings, field, value)
+    name = "".join(each if each.isprintable() else " " for each in by)[:MAX_NAME]
+    requested = Change(field, value, round(time.time(), 3), name)
+
+    def added(changes: Sequence[Change]) -> list[Change]:
+        if value == newest_values(settings.model_dump(), changes)[field]:
+            raise SettingsError(f"{field} is {_as_set(value)} already: nothing changes")
+        return [*changes, requested]
+
+    _rewrite(folder, added)
+    return requested
+
+
+def checked(settings: TrainingSettings, field: str, value: Any) -> Any:
+    """Return a value that a setting can change to, as its type. Raises SettingsError if it cannot."""
+    names = changeable_settings(settings.example_kind)
+    if field not in names:
+        raise SettingsError(f"{field} cannot change in a training: the settings that can are {', '.join(names)}")
+    if field == "cache" and value not in CACHES:
+        raise SettingsError(f"cache must be one of {', '.join(CACHES)} to change in a training, got {value!r}")
+    # Pydantic would read true as 1.
+    value = str(value).lower() if isinstance(value, bool) else value
+    return getattr(validated(TrainingSettings, {**settings.model_dump(), field: value}, strict=False), field)
+
+
+def load_changes(folder: Place) -> list[Change]:
+    """Return the changes of a training in the order of their requests. Lines that are damaged are left out."""
+    return _parsed(_content(folder))
+
+
+def newest_values(settings: Mapping[str, Any], changes: Iterable[Change]) -> dict[str, Any]:
+    """Return the settings that can change with the values that they have once all requests are taken.
+
+    `settings` are those in `run.json`. The result is empty if the training takes no changes.
+    """
+    if settings.get("advice", "off") == "off":
+        return {}
+    values = {name: settings[name] for name in changeable_settings(settings["example_kind"]) if name in settings}
+    return values | {change.field: change.value for change in changes if not change.refused}
+
+
+def in_effect(settings: TrainingSettings, changes: Iterable[Change], epoch: int) -> InEffect:
+    """Return what an epoch (from 1) is trained with, by the changes that the training has taken.
+
+    Raises SettingsError if somebody wrote another value into the file.
+    """
+    values, kept_from = dict[str, Any](), 1
+    for change in changes:
+        if 0 < change.epoch <= epoch and not change.refused:
+            values[change.field] = checked(settings, change.field, change.value)
+            kept_from = change.epoch if change.field == "cache" else kept_from
+    return InEffect(settings.model_copy(update=values), kept_from)
+
+
+def replace_changes(folder: Place, answers: Mapping[Change, Change]) -> None:
+    """Write what the training did with some changes. Requests that came meanwhile stay."""
+    _rewrite(folder, lambda changes: [answers.get(change, change) for change in changes])
+
+
+def save_copy(folder: Path, place: Place, changes: Iterable[Change]) -> None:
+    """Write changes into the local folder of a training whose place is in a bucket, for its report."""
+    if folder != place:
+        with storage.write_whole(folder / CHANGES) as file:
+            file.write(_lines(changes))
+
+
+def as_numbers(effect: InEffect) -> list[float]:
+    """Return what an epoch is trained with as numbers, which servers can exchange."""
+    values = (getattr(effect.settings, field) for field in declared(ChangesAtEpoch))
+    numbers = [float((*CACHES, "auto").index(value) if isinstance(value, str) else value) for value in values]
+    return [*numbers, float(effect.kept_from)]
+
+
+def from_numbers(settings: TrainingSettings, numbers: Sequence[float]) -> InEffect:
+    """Return what `as_numbers` stands for. `settings` are those of the training."""
+    *numbers, kept_from = numbers
+    values: dict[str, Any] = {}
+    for field, number in zip(declared(ChangesAtEpoch), numbers, strict=True):
+        own = getattr(settings, field)
+        values[field] = (*CACHES, "auto")[int(number)] if isinstance(own, str) else type(own)(number)
+    return InEffect(settings.model_copy(update=values), int(kept_from))
+
+
+def _settings_under_way(folder: Place) -> TrainingSettings:
+    """Return the settings of a training that takes changes. Raises as `request_change` does."""
+    try:
+        content = read_required(folder / RUN)
+    except FileNotFoundError as error:
+        raise DatasetError(f"{folder} is not the folder of a training: it has no run.json") from error
+    require_run_format(content, folder)
+    if (folder / RESULT).exists():
+        raise BadInput(f"the training {folder} is complete, so nothing can change in it: train again")
+    settings = training_settings(content["settings"])
+    if settings.advice == "off":
+        raise BadInput(
+            f"the training {folder} has advice=off, so it takes no changes: set advice=show and run it again"
+        )
+    return settings
+
+
+def _rewrite(folder: Place, edit: Callable[[list[Change]], list[Change]]) -> None:
+    """Replace the file, whole or not at all. If somebody else changed it meanwhile, edit that."""
+    for attempts_left in reversed(range(ATTEMPTS)):
+        before = _content(folder)
+        after = _lines(edit(_parsed(before)))
+        storage.require_size(folder / CHANGES, len(after), MAX_BYTES)
+        try:
+            storage.swap(folder / CHANGES, before, after)
+            return
+        except ConflictError:
+            if not attempts_left:
+                raise
+
+
+def _content(folder: Place) -> bytes | None:
+    return unless_missing(lambda: storage.read_limited(folder / CHANGES, MAX_BYTES))
+
+
+def _lines(changes: Iterable[Change]) -> bytes:
+    return "".join(json.dumps(asdict(change)) + "\n" for change in changes).encode()
+
+
+def _parsed(content: bytes | None) -> list[Change]:
+    changes = []
+    for line in (content or b"").splitlines():
+        try:
+            change = Change(**json.loads(line))
+            is_whole = isinstance(change.epoch, int) and isinstance(change.value, int | float | str)
+            if not is_whole or change.field not in declared(ChangesAtEpoch):
+                raise ValueError("it is no change")
+        except (ValueError, TypeError) as error:
+            _log.warning("a line of %s is left out: %s", CHANGES, error)
+        else:
+            changes.append(change)
+    return changes
+
+
+def _as_set(value: object) -> str:
+    """Return a value as a person sets it."""
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,199 @@
+"""The input of a training, which changes between two of its epochs if somebody requested that."""
+
+import logging
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import tensorflow as tf
+
+from pipeline import storage
+from pipeline.config.automatic import TrainingSettings
+from pipeline.config.declarations import ChangesReading
+from pipeline.config.settings import declared
+from pipeline.errors import SettingsError, TenfoldError
+from pipeline.runs.changes import (
+    Change,
+    InEffect,
+    as_numbers,
+    checked,
+    from_numbers,
+    in_effect,
+    load_changes,
+    replace_changes,
+    request_change,
+    save_copy,
+)
+from pipeline.training.assembly import Training
+from pipeline.training.inputs import Inputs, ServerData
+from pipeline.training.step.loop import Batch, NumberedBatch
+from pipeline.training.step.simulated import batches_without_data
+from pipeline.training.step.strategy import all_agree, batches_ahead, broadcast, taken_ahead
+
+BestChange: TypeAlias = Callable[[TrainingSettings], Mapping[str, Any]]
+"""Takes the settings of the last epoch, and returns the values that would make the next ones faster, if any."""
+ADVICE = "advice"
+"""The changes that a training requests by itself have this name."""
+_log = logging.getLogger(__name__)
+
+
+class CurrentInput:
+    """The input of a training from one of its epochs on. All servers must use it together.
+
+    It is one input for all epochs: each epoch would otherwise begin with empty buffers. Only a change opens it again.
+    """
+
+    inputs: Inputs
+    batches: Generator[NumberedBatch]
+    """The training batches, or stacks of them, each taken one step ahead."""
+    validation: Iterable[Batch]
+
+    def __init__(self, training: Training, data: ServerData) -> None:
+        """Take the changes of earlier attempts. `begin` opens the input."""
+        self._training, self._data = training, data
+        self._run = training.run
+        self.effect = InEffect(self._run.settings)
+        self._opened = ExitStack()
+        self.reading = ExitStack()
+        """At its end, no more training batches are taken ahead. The validation batches stay."""
+        self._is_open = False
+        self._taken: list[Change] = []
+        """The changes that the training has taken or refused. Only server 0 knows them."""
+        self._keeps = training.start.keeps
+        """Whether decoded images are kept as the settings say; None if that is not decided yet."""
+        if self._run.server.is_chief and self._takes_changes:
+            self._taken = [change for change in load_changes(self._run.training) if not change.is_requested]
+            save_copy(self._run.folder, self._run.training, self._taken)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # The disk cache looks at the error: it may come from damaged files.
+        self.reading.close()
+        self._opened.__exit__(kind, error, trace)
+
+    def begin(self, epoch: int, step: int) -> bool:
+        """Begin an epoch (from 1) after `step` training steps. Return whether its values or its input are new.
+
+        Changes that were requested are taken if the epoch has no step yet.
+        """
+        before = self.effect
+        if self._takes_changes:
+            has_begun = step > (epoch - 1) * self._training.steps_per_epoch
+            self._take_changes(epoch, has_begun)
+        is_opened = not self._is_open or _of_input(self.effect) != _of_input(before)
+        if is_opened:
+            self._open(step)
+        return is_opened or self.effect != before
+
+    def request(self, best_change: BestChange) -> None:
+        """With advice=apply, request what `best_change` returns. What was changed before is not changed once more."""
+        best = best_change(self.effect.settings)
+        if self._run.settings.advice != "apply" or not self._run.server.is_chief:
+            return
+        for field, value in best.items():
+            if field not in {change.field for change in self._taken}:
+                try:
+                    request_change(self._run.training, field, value, ADVICE)
+                except (TenfoldError, OSError) as error:
+                    _log.warning("%s=%s cannot be requested: %s", field, value, error)
+
+    @property
+    def _takes_changes(self) -> bool:
+        return self._run.settings.advice != "off"
+
+    def _take_changes(self, epoch: int, has_begun: bool) -> None:
+        """Set what the epoch is trained with. The servers agree on it, and server 0 writes it before they do so."""
+        settings, is_chief = self._run.settings, self._run.server.is_chief
+        answers = self._requested(epoch) if is_chief and not has_begun else {}
+        wanted = self._shared(in_effect(settings, [*self._taken, *answers.values()], epoch))
+        if not has_begun and wanted != self.effect and wanted.kept_from == epoch:
+            refusal = replace(self._data, settings=wanted.settings, kept_from=epoch).refusal_to_keep()
+            if not self._all_agree(not refusal):
+                answers = {
+                    asked: replace(asked, refused=refusal or "another training server cannot keep the images")
+                    if asked.field == "cache"
+                    else answer
+                    for asked, answer in answers.items()
+                }
+        if answers:
+            self._answer(answers)
+        self.effect = self._shared(in_effect(settings, self._taken, epoch)) if wanted != self.effect else wanted
+
+    def _requested(self, epoch: int) -> dict[Change, Change]:
+        """Return the changes that were requested since the last epoch began, and the answer to each of them."""
+        place = self._run.training
+        storage.refresh(place)
+        try:
+            requested = [change for change in load_changes(place) if change not in self._taken and not change.refused]
+        except (TenfoldError, OSError) as error:
+            _log.warning("changes that were requested cannot be read before epoch %d: %s", epoch, error)
+            return {}
+        # An attempt that goes on from an earlier checkpoint must not take a new change before the ones it knows.
+        epoch = max(epoch, *(change.epoch for change in self._taken), 0)
+        return {change: self._answer_to(change, epoch) for change in requested}
+
+    def _answer_to(self, change: Change, epoch: int) -> Change:
+        try:
+            return replace(change, value=checked(self._run.settings, change.field, change.value), epoch=epoch)
+        except SettingsError as error:
+            return replace(change, refused=str(error))
+
+    def _answer(self, answers: Mapping[Change, Change]) -> None:
+        """Write the answers. If that fails, the changes are not taken, and the next epoch tries again."""
+        try:
+            replace_changes(self._run.training, answers)
+        except (TenfoldError, OSError) as error:
+            _log.warning("changes that were requested cannot be taken: %s", error)
+            return
+        self._taken += answers.values()
+        save_copy(self._run.folder, self._run.training, self._taken)
+        for answer in answers.values():
+            _log.info("%s", answer)
+
+    def _shared(self, effect: InEffect) -> InEffect:
+        """Return what server 0 says."""
+        if self._run.server.count == 1:
+            return effect
+        numbers = tf.constant(as_numbers(effect), tf.float64)
+        [shared] = broadcast([numbers], self._training.strategy)
+        return from_numbers(self._run.settings, shared.numpy().tolist())
+
+    def _all_agree(self, answer: bool) -> bool:
+        return answer if self._run.server.count == 1 else all_agree(answer, self._training.strategy)
+
+    def _open(self, step: int) -> None:
+        """Open the input from a step on, in place of the one before."""
+        if self._is_open:
+            self.reading.close()
+            del self.inputs, self.batches, self.validation  # They may hold all images in memory.
+            self._opened.close()
+        training = self._training
+        settings, kept_from = self.effect
+        if kept_from > 1 and settings.cache != "disk":
+            # The servers have agreed on it. An attempt that goes on must not decide by the memory that is free then.
+            self._keeps = settings.cache == "memory"
+            settings = settings.model_copy(update={"cache": "auto"})
+        data = replace(self._data, settings=settings, kept_from=kept_from)
+        if self._keeps is None and self._run.server.count > 1:  # A single server decides alone.
+            self._keeps = data.agreed_to_keep(training.strategy)
+        may_stack = training.steps.train_several is not None
+        opened = data.open(step, self._keeps, batches_ahead(training.strategy), may_stack=may_stack)
+        self.inputs = self._opened.enter_context(opened)
+        self._keeps = self.inputs.keeps
+        self.batches = taken_ahead(self.inputs.training, training.batch_size, training.strategy)
+        self.reading.enter_context(closing(self.batches))
+        self.validation = training.on_devices(self.inputs.validation)
+        if self._run.settings.simulated_step_ms:
+            self.validation = batches_without_data(int(self.inputs.validation.cardinality()))
+        self._is_open = True
+
+
+def _of_input(effect: InEffect) -> list[Any]:
+    """Return the values that the input depends on."""
+    return [effect.kept_from, *(getattr(effect.settings, field) for field in declared(ChangesReading))]

@@ -1,0 +1,79 @@
+"""The one address that writes: a person changes a setting of a training under way, from its next epoch on.
+
+The browser sends the session cookie with every request, also with one that another site makes it send. So a request
+needs a token, which only a page of Airflow's origin can read.
+"""
+
+import hmac
+from http import HTTPStatus
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_TOKEN
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
+from fastapi import Body, Depends, Header, HTTPException, Request
+from fastapi.responses import JSONResponse
+
+from pipeline.config.allowed import require_folder
+from pipeline.errors import BadInput, TenfoldError
+from plugins.training_monitor.runs import find_run
+
+MAX_VALUE = 100
+"""Maximum length of the name of a setting, and of a value, in characters."""
+Text = Annotated[str, Body(max_length=MAX_VALUE)]
+_edit_runs = requires_access_dag(method="PUT", access_entity=DagAccessEntity.RUN)
+
+
+def require_edit(request: Request, user: Annotated[Any, Depends(get_user)]) -> None:
+    """Raise 403 if the user may not edit the runs of the DAG in the address."""
+    _edit_runs(request, user)
+
+
+def may_edit(dag_id: str, request: Request, user: Annotated[Any, Depends(get_user)]) -> bool:
+    """Return whether the user may edit the runs of a DAG."""
+    try:
+        require_edit(Request({**request.scope, "query_string": urlencode({"dag_id": dag_id}).encode()}), user)
+    except HTTPException as error:
+        if error.status_code != HTTPStatus.FORBIDDEN:
+            raise
+        return False
+    return True
+
+
+def token_of(request: Request, dag_id: str, run_id: str) -> str:
+    """Return the token of a run. Another site can neither read the session cookie nor an answer with the token."""
+    session = request.cookies.get(COOKIE_NAME_JWT_TOKEN, "")
+    return hmac.new(session.encode(), f"{dag_id}\n{run_id}".encode(), "sha256").hexdigest()
+
+
+def change(
+    request: Request,
+    dag_id: str,
+    run_id: str,
+    field: Text,
+    value: Text,
+    user: Annotated[Any, Depends(get_user)],
+    x_tenfold_token: Annotated[str, Header()] = "",
+) -> JSONResponse:
+    """Request a change of the training of a run, and return it in words.
+
+    Raises 403 if the token is missing or wrong, 404 if there is no training, 409 if the setting cannot get this value,
+    and 503 if the request cannot be stored.
+    """
+    from pipeline.runs.changes import request_change
+
+    if not hmac.compare_digest(x_tenfold_token.encode(), token_of(request, dag_id, run_id).encode()):
+        raise HTTPException(HTTPStatus.FORBIDDEN, "the log-in of this page was renewed: try again")
+    run = find_run(dag_id, run_id)
+    if run is None or run.training is None:
+        raise HTTPException(HTTPStatus.NOT_FOUND, "this run has no training")
+    if run.is_over:
+        raise HTTPException(HTTPStatus.CONFLICT, "the run has ended, so nothing can change in its training")
+    try:
+        require_folder(run.training)
+        return JSONResponse({"words": str(request_change(run.training, field, value, user.get_name()))})
+    except BadInput as error:
+        raise HTTPException(HTTPStatus.CONFLICT, str(error)) from error
+    except (TenfoldError, OSError) as error:
+        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, f"the change cannot be stored: {error}") from error
