@@ -53,6 +53,16 @@ class Change:
     """The first epoch (from 1) with the value; 0 until the training has taken the change."""
     refused: str = ""
     """Why the training did not take it; empty if it did, or still will."""
+    promised: tuple[float, ...] = ()
+    """How many times faster the advice said that the training would be, with the ends of the interval; empty if it said
+    nothing."""
+    measured: float = 0.0
+    """How many times faster it was; 0 if no whole epochs before and after the change show it yet."""
+
+    @property
+    def words(self) -> str:
+        """The setting with its value."""
+        return f"{self.field}={_as_set(self.value)}"
 
     @property
     def is_requested(self) -> bool:
@@ -60,12 +70,19 @@ class Change:
         return not self.epoch and not self.refused
 
     def __str__(self) -> str:
-        change = f"{self.field}={_as_set(self.value)}"
         if self.refused:
-            return f"{change}, requested by {self.by}, was refused: {self.refused}"
+            return f"{self.words}, requested by {self.by}, was refused: {self.refused}"
         if self.is_requested:
-            return f"from the next epoch on: {change}, requested by {self.by}"
-        return f"from epoch {self.epoch} on: {change}, by {self.by}"
+            return f"from the next epoch on: {self.words}, requested by {self.by}"
+        return f"from epoch {self.epoch} on: {self.words}, by {self.by}{self._proof}"
+
+    @property
+    def _proof(self) -> str:
+        if not self.promised:
+            return ""
+        promised, low, high = (f"{each:.3g}" for each in self.promised)
+        measured = f"measured {self.measured:.3g}" if self.measured else "not measured yet"
+        return f": promised {promised} times faster ({low} to {high}), {measured}"
 
 
 class InEffect(NamedTuple):
@@ -123,7 +140,7 @@ def checked(settings: TrainingSettings, field: str, value: Any) -> Any:
 
 def load_changes(folder: Place) -> list[Change]:
     """Return the changes of a training in the order of their requests. Lines that are damaged are left out."""
-    return _parsed(_content(folder))
+    return _parsed(unless_missing(lambda: storage.read_limited(folder / CHANGES, MAX_BYTES)))
 
 
 def newest_values(settings: Mapping[str, Any], changes: Iterable[Change]) -> dict[str, Any]:
@@ -196,22 +213,25 @@ def _settings_under_way(folder: Place) -> TrainingSettings:
     return settings
 
 
-def _rewrite(folder: Place, edit: Callable[[list[Change]], list[Change]]) -> None:
-    """Replace the file, whole or not at all. If somebody else changed it meanwhile, edit that."""
+def edit_lines(file: Place, edit: Callable[[bytes | None], bytes], max_bytes: int) -> None:
+    """Replace a file of at most `max_bytes`, whole or not at all. If somebody else changed it meanwhile, edit that.
+
+    Raises ConflictError if others write into it all the time.
+    """
     for attempts_left in reversed(range(ATTEMPTS)):
-        before = _content(folder)
-        after = _lines(edit(_parsed(before)))
-        storage.require_size(folder / CHANGES, len(after), MAX_BYTES)
+        before = unless_missing(lambda: storage.read_limited(file, max_bytes))
+        after = edit(before)
+        storage.require_size(file, len(after), max_bytes)
         try:
-            storage.swap(folder / CHANGES, before, after)
+            storage.swap(file, before, after)
             return
         except ConflictError:
             if not attempts_left:
                 raise
 
 
-def _content(folder: Place) -> bytes | None:
-    return unless_missing(lambda: storage.read_limited(folder / CHANGES, MAX_BYTES))
+def _rewrite(folder: Place, edit: Callable[[list[Change]], list[Change]]) -> None:
+    edit_lines(folder / CHANGES, lambda content: _lines(edit(_parsed(content))), MAX_BYTES)
 
 
 def _lines(changes: Iterable[Change]) -> bytes:
@@ -222,7 +242,8 @@ def _parsed(content: bytes | None) -> list[Change]:
     changes = []
     for line in (content or b"").splitlines():
         try:
-            change = Change(**json.loads(line))
+            content = json.loads(line)
+            change = Change(**{**content, "promised": tuple(map(float, content.get("promised", ())))})
             is_whole = isinstance(change.epoch, int) and isinstance(change.value, int | float | str)
             if not is_whole or change.field not in declared(ChangesAtEpoch):
                 raise ValueError("it is no change")

@@ -26,14 +26,17 @@ from pipeline.runs.changes import (
     request_change,
     save_copy,
 )
+from pipeline.runs.offers import promised_of
+from pipeline.runs.promises import prove
 from pipeline.training.assembly import Training
 from pipeline.training.inputs import Inputs, ServerData
 from pipeline.training.step.loop import Batch, NumberedBatch
 from pipeline.training.step.simulated import batches_without_data
 from pipeline.training.step.strategy import all_agree, batches_ahead, broadcast, taken_ahead
 
-BestChange: TypeAlias = Callable[[TrainingSettings], Mapping[str, Any]]
-"""Takes the settings of the last epoch, and returns the values that would make the next ones faster, if any."""
+BestChange: TypeAlias = Callable[[TrainingSettings, int], Mapping[str, Any]]
+"""Takes the settings of the last epoch and the number of epochs that are left, and returns the values that would make
+these faster, if any."""
 ADVICE = "advice"
 """The changes that a training requests by itself have this name."""
 _log = logging.getLogger(__name__)
@@ -91,12 +94,13 @@ class CurrentInput:
             self._open(step)
         return is_opened or self.effect != before
 
-    def request(self, best_change: BestChange) -> None:
-        """With advice=apply, request what `best_change` returns.
+    def request(self, epoch: int, best_change: BestChange) -> None:
+        """With advice=apply, request what `best_change` returns for an epoch.
 
         A setting whose change was requested before keeps its value, whoever requested it.
         """
-        best = best_change(self.effect.settings)
+        self._prove()
+        best = best_change(self.effect.settings, self._run.settings.epochs - epoch + 1)
         if self._run.settings.advice != "apply" or not self._run.server.is_chief:
             return
         place = self._run.training
@@ -106,6 +110,16 @@ class CurrentInput:
                 request_change(place, field, best[field], ADVICE)
         except (TenfoldError, OSError) as error:
             _log.warning("the change that gains most cannot be requested: %s", error)
+
+    def _prove(self) -> None:
+        """Measure what the changes so far have gained, if the advice promised anything of them."""
+        if any(change.promised for change in self._taken):
+            try:
+                proved = prove(self._run.folder, self._run.training)
+            except (TenfoldError, OSError) as error:
+                _log.warning("what the changes have gained cannot be stored: %s", error)
+            else:
+                self._taken = [change for change in proved if not change.is_requested]
 
     @property
     def _takes_changes(self) -> bool:
@@ -144,7 +158,10 @@ class CurrentInput:
 
     def _answer_to(self, change: Change, epoch: int) -> Change:
         try:
-            return replace(change, value=checked(self._run.settings, change.field, change.value), epoch=epoch)
+            value = checked(self._run.settings, change.field, change.value)
+            return replace(
+                change, value=value, epoch=epoch, promised=promised_of(self._run.folder, change.field, value)
+            )
         except SettingsError as error:
             return replace(change, refused=str(error))
 

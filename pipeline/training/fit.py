@@ -26,7 +26,7 @@ from pipeline.training.stop import Stage
 _log = logging.getLogger(__name__)
 
 
-def fit(training: Training, monitor: Monitor, best_change: BestChange = lambda settings: {}) -> None:
+def fit(training: Training, monitor: Monitor, best_change: BestChange = lambda settings, epochs_left: {}) -> None:
     """Train all epochs that are left. Server 0 then evaluates the best model, and exports it.
 
     `best_change` is called before each epoch but the first of an attempt. With advice=apply, the training requests what
@@ -123,7 +123,7 @@ def _is_over(training: Training, keeper: Keeper, epochs_done: int) -> bool:
 
 def _change(current: CurrentInput, epoch: int, loop: EpochLoop, keeper: Keeper, best_change: BestChange) -> None:
     """Let the changes that were requested take effect from an epoch on. All servers must call this together."""
-    current.request(best_change)
+    current.request(epoch, best_change)
     if current.begin(epoch, loop.step):
         loop.take_from(current.inputs.counter.ready_pct, current.inputs.stacked)
         keeper.follow(current.effect.settings, current.inputs.keeps)

@@ -60,6 +60,7 @@ def run_job(
         with lost_servers_named(cluster):
             fit(training, monitor, advisor.best_change)
     if run.server.is_chief:
+        advisor.save_promises()
         save_result(run, monitor.comet_location or "", advisor.format_verdict)
 
 

@@ -14,6 +14,7 @@ from pipeline.monitor.diagnosis import three_digits
 from pipeline.monitor.limits import BUSY, FINE, Limit, Part
 from pipeline.monitor.verdict import Verdict
 from pipeline.runs.files import read_or_empty
+from pipeline.runs.promises import Promise, widened
 from pipeline.storage import Place
 from pipeline.system.wording import format_size
 from pipeline.tuning.contenders import PREPARED_PER_CROP
@@ -133,6 +134,8 @@ class Facts:
     """Processor seconds to prepare an image, by the setting `prepare`."""
     is_split: bool = True
     """Whether the setting `validation_fraction` made the validation split, and not the source."""
+    kept: Sequence[Promise] = ()
+    """What came of earlier predictions on the same machine."""
 
     @property
     def decoded_bytes(self) -> int:
@@ -155,10 +158,12 @@ def facts_of(
     *,
     folder: Place,
     memory_bytes: float = 0.0,
+    kept: Sequence[Promise] = (),
 ) -> Facts:
     """Return what is known of a training, with the costs of the stages that are in its folder.
 
-    `dataset` has the settings of the dataset, and `examples` the number of examples of each split.
+    `dataset` has the settings of the dataset, and `examples` the number of examples of each split. `kept` are earlier
+    promises on the same machine.
     """
     train, validation = examples.get("train", 0), examples.get("validation", 0)
     try:
@@ -180,6 +185,7 @@ def facts_of(
         {name: core_s for name, (_, core_s) in prepared.items()},
         # Examples are drawn for the split, so that its share is only about that of the setting.
         is_split=abs(validation / max(train + validation, 1) - fraction) < fraction / 4,
+        kept=kept,
     )
 
 
@@ -259,6 +265,7 @@ def predictions(facts: Facts, hardware: Hardware | None = None) -> list[Predicti
         *_larger_batches(facts, rates),
         *_more_hardware(facts, rates, hardware),
     ]
+    found = [replace(each, factor=widened(each.factor, facts.kept)) for each in found]
     training_minutes = facts.settings.epochs * facts.train_examples * float(np.median(rates.whole_us)) / 60e6
 
     def order(each: Prediction) -> tuple[bool, int, float]:

@@ -7,7 +7,8 @@ from typing import Any
 from zlib import crc32
 
 from pipeline.runs.changes import load_changes, newest_values
-from pipeline.runs.files import OFFERS, RunFiles, load_files, read_or_empty
+from pipeline.runs.files import RunFiles, load_files
+from pipeline.runs.offers import load_offers
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.live_figures import frames
 from pipeline.watch.status import last_sample, status
@@ -76,14 +77,10 @@ def _changes(files: RunFiles, training: Path, is_over: bool) -> dict[str, Any]:
 
 def _offers(training: Path, values: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Return what the training offers to change, in words, and the new values. What was requested is left out."""
-    try:
-        offers = [(str(each["words"]), dict(each["change"])) for each in read_or_empty(training / OFFERS)["offers"]]
-    except (KeyError, TypeError, ValueError):  # It is missing, or another user of the folder damaged it.
-        return []
     return [
-        (words, change)
-        for words, change in offers
-        if change.keys() <= values.keys() and any(values[name] != change[name] for name in change)
+        (offer.words, dict(offer.change))
+        for offer in load_offers(training)
+        if offer.change.keys() <= values.keys() and any(values[name] != offer.change[name] for name in offer.change)
     ]
 
 

@@ -5,7 +5,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import TenfoldError
+from pipeline.config.workspace import workspace_of
+from pipeline.errors import SourceError, TenfoldError
 from pipeline.storage import BucketPath, Place
 from plugins.training_monitor.dataset_counts import Counts, counts_of
 from plugins.training_monitor.listing import MayRead, Sources, search_rows
@@ -26,6 +27,7 @@ def trend_of(
 ) -> dict[str, Any]:
     """Return the dataset names of complete trainings, and the trend of one of them, the oldest training first.
 
+    `promises` says how well the promises of the advice hold in the workspaces of these trainings; empty without any.
     Without a `dataset_name`, it is the one of the newest training. `later` is as in `list_trainings`.
     """
     from pipeline.watch.trend import point_of, warnings
@@ -43,6 +45,7 @@ def trend_of(
         "names": names,
         "shown": shown,
         "trainings": [_numbers(*each) for each in zip(last, counts, worse, strict=True)],
+        "promises": _promises([row.run.training for row in last], questions),
         "later": later,
     }
 
@@ -60,6 +63,24 @@ def _counts(datasets: Sequence[Place | None], questions: "Questions") -> list[Co
             counts = questions.ask(bucket, ("counts", tuple(places)), partial(counts_of, places))
             found |= dict(zip(places, counts, strict=True))
     return [found.get(place) for place in datasets]
+
+
+def _promises(trainings: Sequence[Place | None], questions: "Questions") -> str:
+    from pipeline.runs.promises import Promise, load_promises, summary_of
+
+    workspaces = set()
+    for training in filter(None, trainings):
+        with suppress(SourceError):  # The run has a folder of its own.
+            workspaces.add(workspace_of(training))
+    found: list[Promise] = []
+    for workspace in workspaces:
+        with suppress(TenfoldError, OSError):
+            if isinstance(workspace, BucketPath):
+                question = ("promises", workspace)
+                found += questions.ask(workspace.bucket, question, partial(load_promises, workspace))
+            else:
+                found += load_promises(workspace)
+    return summary_of(found)
 
 
 def _numbers(row: Row, counts: Counts | None, worse: Mapping[str, str]) -> dict[str, Any]:

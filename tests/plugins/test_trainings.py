@@ -1017,6 +1017,7 @@ def test_the_trend_of_a_dataset_name_has_its_last_trainings(
     }  # fmt: skip
     assert last["worse"] == {"speed": "It takes 500 examples a second; the 10 trainings before took 800 to 802."}
     assert not any(each["worse"] for each in answer["trainings"][:-1])
+    assert answer["promises"] == ""
     shapes = client.get("/trend.json?dataset_name=shapes", headers=who).json()
     assert (shapes["shown"], [each["run_id"] for each in shapes["trainings"]]) == ("shapes", ["run 1", "run 5"])
     assert client.get("/trend.json", headers=who).json()["shown"] == "birds"

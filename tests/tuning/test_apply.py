@@ -14,6 +14,7 @@ from pipeline.tuning.apply import Advisor
 from pipeline.tuning.stages import save_stages
 from tests.tuning.test_predictions import DECODING, KEPT, SETTINGS
 
+EPOCHS = 5
 _SPLITS = {"train": Split(900, 1, {"a": 900}, ()), "validation": Split(100, 1, {"a": 100}, ())}
 DATASET = Dataset("images", "1" * 16, ("a",), {}, RecordFormat(), {}, _SPLITS, {}, {}, {}, {}, {}, {})
 
@@ -37,9 +38,9 @@ def test_the_best_change_surely_gains_and_needs_no_dataset(
     tmp_path: Path, values: dict[str, str], change: dict[str, str]
 ):
     advised = advisor(tmp_path, **values)
-    assert advised.best_change(advised._settings) == {}  # Nothing is known before the first verdict.
+    assert advised.best_change(advised._settings, EPOCHS) == {}  # Nothing is known before the first verdict.
     advised.format_verdict(DECODING)
-    assert advised.best_change(advised._settings) == change
+    assert advised.best_change(advised._settings, EPOCHS) == change
     offers = json.loads((tmp_path / OFFERS).read_text())["offers"]
     assert [offer["change"] for offer in offers][:1] == ([change] if change else [])
     assert all("times faster" in offer["words"] for offer in offers)
@@ -47,7 +48,7 @@ def test_the_best_change_surely_gains_and_needs_no_dataset(
 
 def test_what_has_changed_is_not_advised_again(tmp_path: Path):
     advised = advisor(tmp_path)
-    advised.best_change(advised._settings.model_copy(update={"cache": "memory"}))
+    advised.best_change(advised._settings.model_copy(update={"cache": "memory"}), EPOCHS)
     sentence = advised.format_verdict(DECODING)
     assert "cache" not in sentence
-    assert advised.best_change(advised._settings) == {}
+    assert advised.best_change(advised._settings, EPOCHS) == {}

@@ -119,6 +119,7 @@ export class Trend {
       `The last ${trainings.length} complete trainings, from ${day_of(trainings[0] ?? {})} to ${day_of(trainings.at(-1) ?? {})}.`;
     this.content.replaceChildren(
       element("p", {class: "soft"}, first), element("div", {class: "trends"}, ...charts),
+      ...(answer.promises ? [element("p", {}, answer.promises)] : []),
       ...(marked.length ? [element("ul", {class: "warnings"}, ...marked.map(warning_of))] : []),
     );
     this.numbers.replaceChildren(this.numbers.firstChild, numbers_of(trainings));

@@ -1,0 +1,161 @@
+"""What the advice promised of its changes, and what was then measured: a table in the workspace.
+
+The epochs before a change are compared with those after it, each with its validation and callbacks. The first step of a
+process is left out, because it compiles.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline import storage
+from pipeline.evaluation.estimates import Estimate
+from pipeline.monitor.diagnosis import BETWEEN_EPOCHS, PARTS
+from pipeline.monitor.record import read
+from pipeline.runs.changes import Change, edit_lines, load_changes, replace_changes, save_copy
+from pipeline.storage import Place
+from pipeline.system.os_errors import unless_missing
+
+TABLE = "promises.jsonl"
+"""The table, in the workspace: a line of JSON for each promise."""
+MAX_BYTES = 1 << 20
+MAX_KEPT = 1000
+"""The newest promises that the table keeps."""
+MIN_PROMISES = 5
+"""A machine needs at least this number of promises before their errors say something about it."""
+SURE = 1.96
+"""A mean error is systematic if it is this many standard errors from none."""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A change, what it should gain, and what it did. A gain is the ratio of the examples per second."""
+
+    training: str
+    """The address of the training, relative to its workspace."""
+    machine: str
+    """The processor and the number of its usable cores."""
+    change: str
+    epoch: int
+    """The first epoch with the change."""
+    promised: Estimate
+    measured: float
+
+    @property
+    def error(self) -> float:
+        """How far the promise is from the measurement, as a share of it."""
+        return self.promised.value / self.measured - 1
+
+
+def prove(folder: Path, training: Place) -> list[Change]:
+    """Return the changes of a training, with what its record in `folder` shows by now. Store them at its place."""
+    changes = load_changes(training)
+    proved = with_measurements(folder / "record", changes)
+    if proved != changes:
+        replace_changes(training, dict(zip(changes, proved, strict=True)))
+        save_copy(folder, training, proved)
+    return proved
+
+
+def with_measurements(record: Path, changes: Sequence[Change]) -> list[Change]:
+    """Return the changes of a training, each that kept a promise with what its record shows.
+
+    Of changes that began with the same epoch, the record cannot tell which one made the difference.
+    """
+    begun = Counter(change.epoch for change in changes if change.epoch and not change.refused)
+    if not any(change.promised for change in changes):
+        return [*changes]
+    seconds = _seconds(record)
+    borders = [1, *sorted(begun), max(seconds, default=0) + 1]
+    gains = {}
+    for before, epoch, after in zip(borders, borders[1:], borders[2:], strict=False):
+        old = [seconds[each] for each in range(before, epoch) if each in seconds]
+        new = [seconds[each] for each in range(epoch, after) if each in seconds]
+        if old and new and begun[epoch] == 1:
+            gains[epoch] = round(float(np.mean(old) / np.mean(new)), 4)
+    return [
+        replace(change, measured=gains.get(change.epoch, 0.0)) if change.promised and not change.refused else change
+        for change in changes
+    ]
+
+
+def _seconds(record: Path) -> dict[int, float]:
+    """Return the seconds of each whole epoch, as if no step of it had compiled."""
+    columns = [f"{name}_ms" for name in PARTS.values()]
+    batches = read(record, "batches", [*columns, "epoch", "first"])
+    ended = read(record, "epochs", [*BETWEEN_EPOCHS.values()]).set_index("step")[[*BETWEEN_EPOCHS.values()]].sum(axis=1)
+    steps = batches[columns].sum(axis=1)[batches["first"] == 0].groupby(batches["epoch"]).mean()
+    counts = batches.groupby("epoch").size()
+    of_steps = (steps * counts).dropna() / 1000
+    return {int(epoch): float(of_steps[epoch] + between) for epoch, between in ended.items() if epoch in of_steps}
+
+
+def load_promises(workspace: Place) -> list[Promise]:
+    """Return the promises of a workspace, the oldest first. Lines that are damaged are left out."""
+    return _parsed(unless_missing(lambda: storage.read_limited(workspace / TABLE, MAX_BYTES)))
+
+
+def save_promises(workspace: Place, training: str, machine: str, changes: Iterable[Change]) -> None:
+    """Write the promises of a training into the table of its workspace, in place of those of an earlier attempt.
+
+    Raises ConflictError if others write into the table all the time.
+    """
+    promises = [
+        Promise(training, machine, change.words, change.epoch, Estimate(*change.promised), change.measured)
+        for change in changes
+        if change.measured
+    ]
+
+    def added(before: Sequence[Promise]) -> list[Promise]:
+        return [*(each for each in before if each.training != training), *promises][-MAX_KEPT:]
+
+    if promises:
+        edit_lines(workspace / TABLE, lambda content: _lines(added(_parsed(content))), MAX_BYTES)
+
+
+def summary_of(promises: Sequence[Promise]) -> str:
+    """Return how well the promises of a workspace hold, in a sentence; empty if there are none."""
+    if not promises:
+        return ""
+    error = np.median([abs(each.error) for each in promises])
+    inside = sum(each.promised.low <= each.measured <= each.promised.high for each in promises)
+    count = f"{len(promises)} changes" if len(promises) > 1 else "1 change"
+    return (
+        f"The advice promised how much faster {count} would make a training. It was wrong by {error:.0%} in the "
+        f"median, and {inside} of {len(promises)} measurements are within the interval."
+    )
+
+
+def widened(promised: Estimate, kept: Iterable[Promise]) -> Estimate:
+    """Return a promise whose interval holds the systematic error of the promises that were kept on the same machine."""
+    errors = np.array([log(each.measured / each.promised.value) for each in kept])
+    if len(errors) < MIN_PROMISES or abs(errors.mean()) < SURE * errors.std(ddof=1) / len(errors) ** 0.5:
+        return promised
+    moved = promised.value * exp(errors.mean())
+    return promised._replace(low=min(promised.low, moved), high=max(promised.high, moved))
+
+
+def machine_of(host: Mapping[str, Any]) -> str:
+    """Return which machine `host_facts` describe. Pods on equal machines are the same one."""
+    return f"{host.get('processor', '')}, {host.get('usable_cores', '?')} cores"
+
+
+def _lines(promises: Iterable[Promise]) -> bytes:
+    return "".join(json.dumps(asdict(each)) + "\n" for each in promises).encode()
+
+
+def _parsed(content: bytes | None) -> list[Promise]:
+    found = []
+    for line in (content or b"").splitlines():
+        try:
+            promise = Promise(**json.loads(line))
+            found.append(replace(promise, promised=Estimate(*map(float, promise.promised))))
+        except (ValueError, TypeError):  # Somebody else damaged it.
+            continue
+    return found

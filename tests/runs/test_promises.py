@@ -1,0 +1,113 @@
+"""What the advice promised of a change, compared with the epochs before and after it."""
+
+import json
+from contextlib import closing
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from pipeline.evaluation.estimates import Estimate
+from pipeline.monitor.record import RecordSink
+from pipeline.monitor.row import Row
+from pipeline.runs.changes import Change, load_changes
+from pipeline.runs.files import CHANGES
+from pipeline.runs.promises import (
+    Promise,
+    load_promises,
+    prove,
+    save_promises,
+    summary_of,
+    widened,
+    with_measurements,
+)
+
+STEPS = 30
+PROMISED = (1.6, 1.5, 1.75)
+CHANGE = Change("prefetch_batches", 16, at=1.0, by="ann", epoch=3, promised=PROMISED)
+
+
+def record_of(folder: Path, step_ms: list[float], validation_s: float = 0.0) -> Path:
+    """Write a record of epochs with steps of these times, the first of which compiled for ten seconds."""
+    with closing(RecordSink(folder)) as record:
+        for epoch, ms in enumerate(step_ms, 1):
+            for step in range(STEPS):
+                number = (epoch - 1) * STEPS + step
+                first = number == 0
+                values = {
+                    "step/compute_ms": 10_000.0 if first else 10.0,
+                    "input/wait_ms": ms - 10.0,
+                    "step/time_ms": ms,
+                    "epoch": float(epoch),
+                    "first": float(first),
+                }
+                record.write(Row("batches", number / 10, number, values))
+            between = {"epoch/validation_s": validation_s, "epoch/callbacks_s": 0.0}
+            record.write(Row("epochs", epoch * 100.0, epoch, between))
+    return folder
+
+
+def test_a_gain_is_measured_from_whole_epochs_with_their_validation(tmp_path: Path):
+    record = record_of(tmp_path, [50.0, 50.0, 20.0, 20.0], validation_s=0.9)
+    [measured] = with_measurements(record, [CHANGE])
+    # 30 steps of 50 ms and 0.9 s are 2.4 s; with 20 ms, they are 1.5 s.
+    assert measured.measured == pytest.approx(2.4 / 1.5, abs=1e-3)
+    assert str(measured) == (
+        "from epoch 3 on: prefetch_batches=16, by ann: promised 1.6 times faster (1.5 to 1.75), measured 1.6"
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        replace(CHANGE, promised=()),
+        replace(CHANGE, epoch=5),  # No epoch after it has ended.
+        replace(CHANGE, epoch=0),
+        replace(CHANGE, epoch=1),
+    ],
+)
+def test_without_a_promise_or_epochs_to_compare_nothing_is_measured(tmp_path: Path, change: Change):
+    record = record_of(tmp_path, [50.0, 50.0, 20.0, 20.0])
+    assert with_measurements(record, [change]) == [change]
+
+
+def test_two_changes_at_once_cannot_be_told_apart(tmp_path: Path):
+    record = record_of(tmp_path, [50.0, 50.0, 20.0, 20.0])
+    changes = [CHANGE, replace(CHANGE, field="cache", value="memory")]
+    assert with_measurements(record, changes) == changes
+
+
+def test_a_change_is_compared_with_the_epochs_since_the_change_before_it(tmp_path: Path):
+    record = record_of(tmp_path, [80.0, 40.0, 20.0])
+    changes = [replace(CHANGE, epoch=2), replace(CHANGE, field="cache", value="memory")]
+    assert [round(each.measured, 2) for each in with_measurements(record, changes)] == [2.0, 2.0]
+
+
+def test_the_table_of_a_workspace_has_each_promise_once(tmp_path: Path):
+    training = tmp_path / "runs" / "run" / "abcdef"
+    record_of(training / "record", [50.0, 25.0])
+    (training / CHANGES).write_text(json.dumps(asdict(replace(CHANGE, epoch=2))) + "\n")
+    for _ in range(2):  # A training that was killed at its end does it again.
+        proved = prove(training, training)
+        save_promises(tmp_path, "runs/run/abcdef", "a processor", proved)
+    assert load_changes(training) == proved
+    [promise] = load_promises(tmp_path)
+    assert promise == Promise("runs/run/abcdef", "a processor", "prefetch_batches=16", 2, Estimate(*PROMISED), 2.0)
+    assert summary_of([promise]) == (
+        "The advice promised how much faster 1 change would make a training. It was wrong by 20% in the median, and 0 "
+        "of 1 measurements are within the interval."
+    )
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected"),
+    [
+        ([1.28] * 4, Estimate(1.6, 1.5, 1.75)),  # Too few to say something.
+        ([1.28, 1.27, 1.29, 1.28, 1.28], Estimate(1.6, 1.28, 1.75)),
+        ([2.0, 2.01, 1.99, 2.0, 2.0], Estimate(1.6, 1.5, 2.0)),
+        ([1.3, 1.9, 1.5, 1.7, 1.6], Estimate(1.6, 1.5, 1.75)),  # Errors on both sides are not systematic.
+    ],
+)
+def test_a_systematic_error_widens_the_interval(measured: list[float], expected: Estimate):
+    kept = [Promise("t", "m", "cache=memory", 2, Estimate(*PROMISED), each) for each in measured]
+    assert widened(Estimate(*PROMISED), kept) == pytest.approx(expected, abs=0.01)
