@@ -37,18 +37,16 @@ from pipeline.sources.container_rows import (
     batches,
     described,
     files_of,
-    hash_of,
     known,
     numbered,
     piece_bytes,
     pieces_of,
     remove_old,
-    text_of_name,
     undivided,
 )
 from pipeline.sources.folder import are_splits, named_by_folders
-from pipeline.sources.kept_files import note_use
-from pipeline.sources.key_range import KeyRange, bytes_of
+from pipeline.sources.kept_files import hash_of, note_use
+from pipeline.sources.key_range import KeyRange, bytes_of, text_of_key
 from pipeline.sources.sorted_rows import SortedRows, write_sorted
 from pipeline.sources.split_names import split_of_word
 from pipeline.storage import BucketPath, Place, place_of
@@ -107,7 +105,7 @@ class Index:
         keys_and_pieces = zip(rows["key"].to_pylist(), rows["piece"].to_pylist(), strict=True)
         fields = zip(*(rows[name].to_pylist() for name in ROWS.names), strict=True)
         for (key, piece), row in zip(keys_and_pieces, map(Row._make, fields), strict=True):
-            yield self._image(text_of_name(key), piece, row)
+            yield self._image(text_of_key(key), piece, row)
 
     def _image(self, key: str, piece: int, row: Row) -> Found:
         if row.reason:
@@ -115,7 +113,7 @@ class Index:
         labels, split = row.labels, row.split
         if not labels:
             # The key may be a number, which names no folder.
-            named = named_by_folders(text_of_name(row.name), self._known.has_splits)
+            named = named_by_folders(text_of_key(row.name), self._known.has_splits)
             if isinstance(named, Skipped):
                 return Skipped(key, named.reason)
             labels, split = (named.label,), split or named.split

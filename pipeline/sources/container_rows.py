@@ -6,7 +6,6 @@ are go into a file of copies beside the rows. A container in a bucket is read fr
 local, this copy is kept, and its images are read there. Otherwise, they are later read as ranges of the object.
 """
 
-import hashlib
 import json
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,8 +36,8 @@ from pipeline.sources.container_formats import (
     in_one_spelling,
     name_of,
 )
-from pipeline.sources.kept_files import note_use, remove_unused
-from pipeline.sources.key_range import bytes_of
+from pipeline.sources.kept_files import hash_of, note_use, remove_unused
+from pipeline.sources.key_range import bytes_of, text_of_key
 from pipeline.sources.suffixes import suffix_of
 from pipeline.storage import BucketPath, Place, place_of
 from pipeline.system.environment import whole_number
@@ -326,16 +325,6 @@ def _content_beside(folder: Place, name: str) -> bytes | None:
     return unless_missing((folder / name).read_bytes) if may_read(folder / name) else None
 
 
-def hash_of(content: Any) -> str:
-    """Return a hash of a JSON value, for the name of a file."""
-    return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
-
-
-def text_of_name(name: bytes) -> str:
-    """Return a name or key as text."""
-    return name.decode("utf-8", "surrogateescape")
-
-
 @contextmanager
 def _local_file(container: Container, files: Files) -> Iterator[Path]:
     kept = files["container"]
@@ -380,7 +369,7 @@ def _read(piece: Piece, file: Path, files: Files, options: SourceOptions) -> Des
 
         for batch in batches(rows()):
             writer.write_batch(batch)
-    description.folders = sorted(map(text_of_name, folders))
+    description.folders = sorted(map(text_of_key, folders))
     return description
 
 

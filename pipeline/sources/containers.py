@@ -81,11 +81,6 @@ def _format_of_file(place: Place) -> FirstFormat:
     return FirstFormat(name_of(form), holds_images)
 
 
-def list_images(place: Place, options: SourceOptions) -> Iterator[Found]:
-    """Yield the images of all containers, ordered by the bytes of their keys."""
-    return list_range(place, options, EVERYTHING)
-
-
 def list_range(place: Place, options: SourceOptions, keys: KeyRange) -> Iterator[Found]:
     """Yield the images whose keys are in a range. A container is read only if it was not indexed before."""
     with _opened(place, options, is_range=keys != EVERYTHING) as index:

@@ -82,6 +82,11 @@ def bytes_of(key: str) -> bytes:
     return key.encode("utf-8", "surrogateescape")
 
 
+def text_of_key(key: bytes) -> str:
+    """Return the key of these bytes."""
+    return key.decode("utf-8", "surrogateescape")
+
+
 def _quantiles(keys: Sequence[str], parts: int) -> list[str]:
     """Return the keys that divide ascending keys into `parts` parts of equal size, or fewer if there are few keys."""
     starts = [len(keys) * part // parts for part in range(1, parts)]

@@ -14,7 +14,7 @@ from pyarrow import compute
 
 from pipeline import storage
 from pipeline.errors import FileSystemError
-from pipeline.sources.key_range import KeyRange, bytes_of
+from pipeline.sources.key_range import KeyRange, bytes_of, text_of_key
 from pipeline.storage import Place
 from pipeline.system.arrow import little_memory
 
@@ -46,7 +46,7 @@ class SortedRows:
             keys = []
             for row in (ends[-1] * part // parts for part in range(1, parts)):
                 number = bisect_left(ends, row + 1) - 1
-                keys.append(batches[number][row - ends[number]].as_py().decode("utf-8", "surrogateescape"))
+                keys.append(text_of_key(batches[number][row - ends[number]].as_py()))
             del batches
         return list(filter(None, dict.fromkeys(keys)))
 
