@@ -40,13 +40,10 @@ from pipeline.sources.kept_files import hash_of, note_use, remove_unused
 from pipeline.sources.key_range import bytes_of, text_of_key
 from pipeline.sources.suffixes import suffix_of
 from pipeline.storage import BucketPath, Place, place_of
-from pipeline.system.environment import whole_number
 from pipeline.system.os_errors import cause_of, unless_missing
 
 FORMAT = 5
 """Increase this if the files of an index change. Containers are then read again."""
-PIECE_MEGABYTES = 32
-"""A piece of a container has about this many megabytes, which take seconds."""
 BATCH_ROWS = 4096
 """At most this many rows are Python objects at the same time."""
 _DAMAGE = (DatasetError, *UNPACK_ERRORS, tarfile.TarError, pa.ArrowException, OSError, ValueError)
@@ -239,11 +236,6 @@ def _kept_bounds(files: Files, max_bytes: int) -> Sequence[Bound] | None:
     note_use([files["bounds"]])
     of_size, *bounds = unless_missing(partial(storage.read_json, files["bounds"])) or [None]
     return list(starmap(Bound, bounds)) if of_size == max_bytes else None
-
-
-def piece_bytes() -> int:
-    """Return about how many bytes a piece has, by TENFOLD_RANGE_MEGABYTES. Raises SettingsError."""
-    return whole_number("TENFOLD_RANGE_MEGABYTES", PIECE_MEGABYTES) * 1_000_000
 
 
 def files_of(pieces: Iterable[Piece], options: SourceOptions) -> list[Files]:

@@ -21,9 +21,10 @@ from pipeline.sources import Found, Listed, Skipped, SourceOptions, measure
 from pipeline.sources.compression import UNPACK_ERRORS
 from pipeline.sources.container_formats import format_of, name_of
 from pipeline.sources.folder import HIDDEN, NOT_BY_NAME, walk, why_no_image
-from pipeline.sources.key_range import EVERYTHING, KeyRange
+from pipeline.sources.key_range import EVERYTHING, KeyRange, range_bytes
 from pipeline.sources.suffixes import suffix_of
 from pipeline.storage import Place
+from pipeline.system.arrow import little_memory
 
 if TYPE_CHECKING:
     from pipeline.sources.container_index import Index
@@ -107,12 +108,11 @@ def unread(place: Place, options: SourceOptions, most: int) -> list[Any]:
     containers, the first parts are those whose pieces must be found: see `SourceToRead`.
     """
     from pipeline.sources.container_index import undivided_groups, unread_pieces
-    from pipeline.sources.container_rows import piece_bytes
 
     containers, others = _containers(place)
     if len(groups := undivided_groups(containers, others, options, most)) > 1:
         # The machine of the task may have another size of pieces in its environment.
-        return [{"divide": [each.key for each in group], "piece_bytes": piece_bytes()} for group in groups]
+        return [{"divide": [each.key for each in group], "piece_bytes": range_bytes()} for group in groups]
     pieces = unread_pieces(containers, others, options, most)
     return [{"read": [(piece.container.key, piece.first, piece.end) for piece in group]} for group in pieces]
 
@@ -134,8 +134,9 @@ def read(place: Place, options: SourceOptions, part: Any) -> int:
     if "divide" in part:
         return len(list(pieces_of([container(key) for key in part["divide"]], options, part["piece_bytes"])))
     pieces = [Piece.of(container(key), first, end) for key, first, end in part["read"]]
-    for piece, files in zip(pieces, files_of(pieces, options), strict=True):
-        described(piece, files, options)
+    with little_memory():
+        for piece, files in zip(pieces, files_of(pieces, options), strict=True):
+            described(piece, files, options)
     return len(pieces)
 
 

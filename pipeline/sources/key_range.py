@@ -8,10 +8,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from pipeline.system.environment import whole_number
+
 MIN_IMAGES = 200_000
 """A range has at least about this many images. Smaller ranges would take less time than their tasks take to start."""
 MIN_IMAGES_OF_PROCESS = 10_000
 """The same for ranges that processes of one machine list, which start in half a second."""
+RANGE_MEGABYTES = 32
+"""A task reads about this many megabytes of a table or of containers, which take seconds."""
 _KEYS_PER_RANGE = 16
 """An ordered sample has at least this many keys for each range, so that a range is larger by a 16th at most."""
 
@@ -47,6 +51,11 @@ class KeyRange(NamedTuple):
 
 
 EVERYTHING = KeyRange()
+
+
+def range_bytes() -> int:
+    """Return about how many bytes a task reads, by TENFOLD_RANGE_MEGABYTES. Raises SettingsError."""
+    return whole_number("TENFOLD_RANGE_MEGABYTES", RANGE_MEGABYTES) * 1_000_000
 
 
 class OrderedSample:

@@ -21,6 +21,7 @@ from pipeline.sources.json_blocks import tables_of_lines, without_times
 from pipeline.sources.kept_files import hash_of, note_use
 from pipeline.sources.sorted_rows import SortedRows, write_sorted
 from pipeline.storage import SCHEME, Place, place_of
+from pipeline.system.arrow import little_memory
 from pipeline.system.os_errors import cause_of, retried
 
 FORMAT = 1
@@ -55,11 +56,12 @@ def open_rows(place: Place, options: SourceOptions) -> Iterator[SortedRows]:
     name = hash_of([FORMAT, str(place), measured.size, measured.generation, *columns, options.list_encoding])
     kept = place_of(options.copies) / f"{name}.arrow"
     note_use([kept])  # From now on, no listing of another source removes it.
-    if not kept.is_file():
-        retried(lambda: write_sorted(kept, _read(place, measured, options)), place)
-        storage.sync_folder(kept.parent)
-    with storage.local_copy(kept) as file:
-        yield SortedRows(file)
+    with little_memory():
+        if not kept.is_file():
+            retried(lambda: write_sorted(kept, _read(place, measured, options)), place)
+            storage.sync_folder(kept.parent)
+        with storage.local_copy(kept) as file:
+            yield SortedRows(file)
 
 
 def _read(place: Place, measured: Measured, options: SourceOptions) -> Iterator[pa.Table]:

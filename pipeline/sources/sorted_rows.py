@@ -16,7 +16,6 @@ from pipeline import storage
 from pipeline.errors import FileSystemError
 from pipeline.sources.key_range import KeyRange, bytes_of, text_of_key
 from pipeline.storage import Place
-from pipeline.system.arrow import little_memory
 
 RUN_ROWS = 16_384
 """About this many rows are sorted at once. They take a few megabytes, and a few times as much while they are sorted."""
@@ -71,11 +70,7 @@ def write_sorted(place: Place, tables: Iterable[pa.Table], renamed: Rename | Non
         tables: The rows.
         renamed: Gets the rows in order, and all rows with equal keys at once. Rows with other keys are sorted again.
     """
-    with (
-        little_memory(),
-        storage.temporary_for(place.with_suffix(".runs")) as runs,
-        storage.temporary_for(place) as merged,
-    ):
+    with storage.temporary_for(place.with_suffix(".runs")) as runs, storage.temporary_for(place) as merged:
         _write(runs, _runs(tables), PART_ROWS)
         _merge_groups(runs, spare=merged)
         are_renamed = False

@@ -27,9 +27,9 @@ from pipeline.records.example import encode
 from pipeline.records.tfrecord import frame
 from pipeline.sources import Listed, SourceOptions, containers, measure, sorted_rows
 from pipeline.sources.container_formats import Bound, format_of
-from pipeline.sources.container_rows import Container, Piece, piece_bytes, pieces_of
+from pipeline.sources.container_rows import Container, Piece, pieces_of
 from pipeline.sources.detection import images_of, key_ranges
-from pipeline.sources.key_range import KeyRange
+from pipeline.sources.key_range import KeyRange, range_bytes
 from pipeline.stages.extract import extract
 from tests.conftest import jpeg
 from tests.kinds.containers.examples import drawn, hub_metadata, write_hub, write_tar
@@ -127,7 +127,7 @@ def pieces_in(file: Path, copies: Path) -> list[Piece]:
     assert form
     copies.mkdir(exist_ok=True)
     container = Container(file.name, file, *measure(file)[:2], form)
-    return list(pieces_of([container], SourceOptions(copies=str(copies)), piece_bytes()))
+    return list(pieces_of([container], SourceOptions(copies=str(copies)), range_bytes()))
 
 
 def contents_of(items: list[Any], root: Path) -> dict[str, bytes]:
