@@ -19,7 +19,7 @@ from pipeline.system.progress import Show
 from pipeline.system.resources import usable_cores
 from pipeline.system.wording import shortened
 
-RANGES_PER_CORE = 4
+RANGES_PER_CORE = 8
 """Processes of this machine list this many ranges for each core, so that all of them end at about the same time."""
 MAX_KEY = 100
 """The name of a task shows at most this many characters of a key."""
