@@ -13,7 +13,7 @@ import io
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal, NamedTuple
 
 from PIL import ExifTags, Image, UnidentifiedImageError
@@ -135,7 +135,8 @@ class Examiner:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._size_of_header = lru_cache(MAX_REMEMBERED)(self._size_by_header)
+        # Not a method: in a circle of references, the headers would stay until the garbage collector runs.
+        self._size_of_header = lru_cache(MAX_REMEMBERED)(partial(_size_by_header, rules))
         self._last: tuple[bytes, tuple[int, int] | None] = (b"", None)
 
     def examine(self, encoded: bytes, boxes: Sequence[Box] = (), key: str = "") -> UsableImage | Rejection:
@@ -153,12 +154,13 @@ class Examiner:
                 return UsableImage(encoded, "JPEG", height, width, (), "JPEG", None, None)
         return examine(encoded, self._rules, boxes, key)
 
-    def _size_by_header(self, head: bytes) -> tuple[int, int] | None:
-        """Return height and width if the header of a JPEG alone decides that its bytes are kept, else None."""
-        header = read_header(head)
-        if header is None or self._rules.prepare != "keep" or not _is_decided_by_header(header, self._rules):
-            return None
-        return header.height, header.width
+
+def _size_by_header(rules: Rules, head: bytes) -> tuple[int, int] | None:
+    """Return height and width if the header of a JPEG alone decides that its bytes are kept, else None."""
+    header = read_header(head)
+    if header is None or rules.prepare != "keep" or not _is_decided_by_header(header, rules):
+        return None
+    return header.height, header.width
 
 
 def is_misnamed(key: str, source_format: str) -> bool:
