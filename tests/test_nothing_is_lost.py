@@ -22,6 +22,7 @@ from pipeline.snapshot import raw_example as raw
 from pipeline.snapshot.part import rows_of
 from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.sources import Found, Listed, Skipped, SourceOptions, folder
+from pipeline.sources.key_range import EVERYTHING
 from pipeline.stages.build import build
 from pipeline.system import os_errors
 from tests.conftest import MakeImages, jpeg
@@ -282,7 +283,8 @@ def listed_without_permissions(source: Path) -> str:
     code = (
         "import sys; from pathlib import Path\n"
         "from pipeline.sources import SourceOptions, folder\n"
-        "print(*folder.list_images(Path(sys.argv[1]), SourceOptions()), sep='\\n')"
+        "from pipeline.sources.key_range import EVERYTHING\n"
+        "print(*folder.list_range(Path(sys.argv[1]), SourceOptions(), EVERYTHING), sep='\\n')"
     )
     # Another user could not enter the folders above, which each start of pytest closes to others.
     limited = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
@@ -311,7 +313,7 @@ def test_an_unreadable_system_folder_is_skipped(settings: Settings, name: str):
 def list_while(source: Path, key: str, change: Callable[[], object]) -> list[Found]:
     """List a folder, and call `change` after `key` was listed."""
     found = []
-    for each in folder.list_images(source, SourceOptions()):
+    for each in folder.list_range(source, SourceOptions(), EVERYTHING):
         found.append(each)
         if each.key == key:
             change()

@@ -17,7 +17,7 @@ from pipeline.snapshot.part import Part
 from pipeline.system.parallel import ordered_map
 
 ROWS_PER_RANGE = 3_000_000
-"""A range of contents has about this many rows. Comparing them needs up to 0.4 GB, if all of them are equal rows."""
+"""A range of contents has about this many rows. Their hashes take 24 MB, and 0.4 GB if all of them are equal rows."""
 MAX_RANGES = 500
 """Each range may have a temporary file, and a process may open about 1,000 files."""
 READERS = 8
@@ -51,11 +51,11 @@ def equal_contents(
     counted = zip(parts, counts, strict=True)
     bounds = list(ordered_map(lambda item: _bounds(*item, rule, begins), counted, READERS, under_way=READERS))
     for number in range(ranges):
-        compared = _rows_between(parts, rule, [(ends[number], ends[number + 1]) for ends in bounds])
-        rows = _equal(compared)
-        advance(len(compared))
-        if len(rows):
-            yield rows
+        of_range = [(ends[number], ends[number + 1]) for ends in bounds]
+        repeated = _repeated(parts, rule, of_range)
+        if len(repeated):
+            yield _rows_with(repeated, parts, rule, of_range)
+        advance(sum(end - begin for begin, end in of_range))
 
 
 def slices_by_part(parts: Sequence[Part], rows: NDArray[np.void]) -> Iterator[tuple[int, slice]]:
@@ -73,28 +73,41 @@ def _bounds(part: Part, count: int, rule: SplitRule, begins: NDArray[np.uint64])
     return [0, *np.searchsorted(contents, begins).tolist(), count]
 
 
-def _rows_between(parts: Sequence[Part], rule: SplitRule, bounds: Sequence[tuple[int, int]]) -> NDArray[np.void]:
-    """Return the contents between two bounds in each part."""
-    rows, filled = np.empty(sum(end - begin for begin, end in bounds), NUMBERED), 0
-    read = ordered_map(
+def _between(parts: Sequence[Part], rule: SplitRule, bounds: Sequence[tuple[int, int]]) -> Iterator[NDArray[np.void]]:
+    """Yield the contents between two bounds in each part."""
+    return ordered_map(
         lambda item: read_contents(item[0], rule, item[1][0], item[1][1] - item[1][0]),
         zip(parts, bounds, strict=True),
         READERS,
+        under_way=READERS,
     )
-    for first, contents in zip(first_numbers(parts), read, strict=True):
-        target = rows[filled : filled + len(contents)]
-        for name in ("content", "order", "size", "label", "kind"):
-            target[name] = contents[name]
-        target["number"] = contents["row"] + first
+
+
+def _repeated(parts: Sequence[Part], rule: SplitRule, bounds: Sequence[tuple[int, int]]) -> NDArray[np.uint64]:
+    """Return the hashes that several rows between the bounds have, in ascending order.
+
+    Most rows have one of their own, so that only the hashes of all rows are held at once.
+    """
+    hashes, filled = np.empty(sum(end - begin for begin, end in bounds), np.uint64), 0
+    for contents in _between(parts, rule, bounds):
+        hashes[filled : filled + len(contents)] = contents["content"]
         filled += len(contents)
-    return rows
+    hashes.sort()
+    repeated: NDArray[np.uint64] = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+    return repeated
 
 
-def _equal(rows: NDArray[np.void]) -> NDArray[np.void]:
-    order = np.argsort(rows["content"], kind="stable")
-    contents = rows["content"][order]
-    is_equal = np.zeros(len(rows), np.bool_)
-    is_equal[1:] = contents[1:] == contents[:-1]
-    is_equal[:-1] |= is_equal[1:]
-    found = rows[order[is_equal]]
-    return found[np.argsort(found["number"])]
+def _rows_with(
+    hashes: NDArray[np.uint64], parts: Sequence[Part], rule: SplitRule, bounds: Sequence[tuple[int, int]]
+) -> NDArray[np.void]:
+    """Return the rows between the bounds that have one of some ascending hashes, ordered by their numbers."""
+    found = []
+    for first, contents in zip(first_numbers(parts), _between(parts, rule, bounds), strict=True):
+        positions = np.searchsorted(hashes, contents["content"])
+        some = contents[hashes[np.minimum(positions, len(hashes) - 1)] == contents["content"]]
+        rows = np.empty(len(some), NUMBERED)
+        for name in ("content", "order", "size", "label", "kind"):
+            rows[name] = some[name]
+        rows["number"] = some["row"] + first
+        found.append(rows[np.argsort(rows["number"])])
+    return np.concatenate(found)

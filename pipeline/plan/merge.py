@@ -19,7 +19,9 @@ from pipeline.plan.range_plan import CLEAR_PLAN
 from pipeline.storage import Place, place_of
 
 ROWS_IN_MEMORY = 100_000
-"""All pieces together hold about this many rows in memory, unless there are very many pieces."""
+"""All pieces in a bucket together hold about this many rows in memory, unless there are very many pieces."""
+LOCAL_ROWS = 20_000
+"""The same for pieces on a disk, where it takes little time to read a few rows."""
 ROW_BYTES = 300
 """An example has about this many bytes in a row. A row of a table may have more. Then fewer rows are held."""
 MIN_ROWS = 100
@@ -76,7 +78,7 @@ def checksum(order_hash: int, line: bytes) -> int:
     return combined
 
 
-def merged_lines(pieces: Iterable[Piece], rows_in_memory: int = ROWS_IN_MEMORY) -> Iterator[bytes]:
+def merged_lines(pieces: Iterable[Piece], rows_in_memory: int | None = None) -> Iterator[bytes]:
     """Yield the rows of pieces in the order of the shards: by hash, and by line if two hashes are equal.
 
     The pieces of one split must follow each other. Memory does not grow with their rows.
@@ -88,8 +90,9 @@ def merged_lines(pieces: Iterable[Piece], rows_in_memory: int = ROWS_IN_MEMORY) 
     for piece in pieces:
         of_split.setdefault(piece.split, []).append(piece)
     for members in of_split.values():
+        rows = rows_in_memory or (ROWS_IN_MEMORY if storage.is_bucket(members[0].lines) else LOCAL_ROWS)
         # A piece holds up to twice as many, because it is filled up when it has fewer.
-        rows_at_once = max(MIN_ROWS, rows_in_memory // len(members) // 2)
+        rows_at_once = max(MIN_ROWS, rows // len(members) // 2)
         yield from chain.from_iterable(_merged([_Ahead(piece, _fitting(rows_at_once, piece)) for piece in members]))
 
 

@@ -30,6 +30,7 @@ from pipeline.plan.assign import salted
 from pipeline.plan.merge import folded, read_sorted
 from pipeline.snapshot.part import LINES_AT_ONCE, SPLITS, TEST, VALIDATION, Part, starts_of
 from pipeline.storage import Place
+from pipeline.system.malloc import return_freed_memory
 
 INDEX = np.dtype([("hash", "<u8"), ("end", "<u8"), ("crc32c", "<u4")])
 """The order hash of a row, the end of its line in the file, and a `checksum` of pipeline/plan/merge.py."""
@@ -220,6 +221,8 @@ def _sort(part: Part, rule: SplitRule, earlier: NDArray[np.void]) -> SortedPart:
         with storage.write_whole(lines_path(part, described), synced=True) as file:
             file.writelines(_lines_in_order(content(), columns, order))
     content.cache_clear()  # Up to 128 MB that nothing needs any more.
+    if described.has_lines:
+        return_freed_memory()
     index = np.empty(part.listed, INDEX)
     index["hash"], index["end"] = hashes[order], starts + columns["length"][order]
     index["crc32c"] = columns["checksum"][order] ^ folded(index["hash"]).astype(np.uint32)

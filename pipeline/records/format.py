@@ -123,8 +123,9 @@ class ImageEncoder:
         self._no_boxes = b"".join(
             example.list_entry_head(key, kinds[key].removesuffix(" list"), 0) for key in keys.of_boxes if key in kinds
         )
-        self._labels = lru_cache(CACHE_ENTRIES)(self._encode_labels)
-        self._shape = lru_cache(CACHE_ENTRIES)(self._encode_shape)
+        # Not methods: in a circle of references, the caches of each shard would stay until the garbage collector runs.
+        self._labels = lru_cache(CACHE_ENTRIES)(partial(_encode_labels, form, self._ids, texts))
+        self._shape = lru_cache(CACHE_ENTRIES)(partial(_encode_shape, keys))
         self._opening = lru_cache(CACHE_ENTRIES)(example.example_head)
         self._before_name = lru_cache(CACHE_ENTRIES)(partial(example.value_entry_head, keys.filename, "bytes"))
         self._before_image = lru_cache(CACHE_ENTRIES)(partial(example.value_entry_head, keys.encoded, "bytes"))
@@ -145,28 +146,6 @@ class ImageEncoder:
         )
         return self._opening(len(entries) + size) + entries
 
-    def _encode_shape(self, form: str, height: int, width: int) -> bytes:
-        keys = self._keys
-        return b"".join(
-            (
-                example.cached_entry(keys.format, form.encode()),
-                example.cached_entry(keys.height, height),
-                example.cached_entry(keys.width, width),
-            )
-        )
-
-    def _encode_labels(self, labels: tuple[str, ...]) -> bytes:
-        keys = self._keys
-        features: dict[str, example.Feature] = {
-            # Readers decode three channels, even if a gray image is stored with one.
-            keys.channels: 3,
-            keys.label: [self._ids[label] for label in labels],
-            keys.text: [text_bytes(self._texts.get(label, label)) for label in labels],
-        }
-        if self._form.synsets:
-            features[keys.synset] = [text_bytes(label) for label in labels]
-        return example.encode_entries(features)
-
     def _boxes(self, image: UsableImage, labels: tuple[str, ...]) -> bytes:
         keys, boxes = self._keys, image.boxes
         if not boxes:
@@ -182,6 +161,31 @@ class ImageEncoder:
                 keys.box_text: [text_bytes(self._texts.get(label, label)) for label in of_boxes],
             }
         )
+
+
+def _encode_shape(keys: FeatureKeys, form: str, height: int, width: int) -> bytes:
+    return b"".join(
+        (
+            example.cached_entry(keys.format, form.encode()),
+            example.cached_entry(keys.height, height),
+            example.cached_entry(keys.width, width),
+        )
+    )
+
+
+def _encode_labels(
+    form: RecordFormat, ids: Mapping[str, int], texts: Mapping[str, str], labels: tuple[str, ...]
+) -> bytes:
+    keys = form.keys
+    features: dict[str, example.Feature] = {
+        # Readers decode three channels, even if a gray image is stored with one.
+        keys.channels: 3,
+        keys.label: [ids[label] for label in labels],
+        keys.text: [text_bytes(texts.get(label, label)) for label in labels],
+    }
+    if form.synsets:
+        features[keys.synset] = [text_bytes(label) for label in labels]
+    return example.encode_entries(features)
 
 
 class RecordedImage(NamedTuple):

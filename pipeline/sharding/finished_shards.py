@@ -73,7 +73,14 @@ def hashes_of(plan: Plan, totals: Totals) -> Iterator[bytes]:
         return load_hashes(place_of(plan.ranges[0]), shard.name, crc32c)
 
     shards = (pair for split in totals.splits.values() for pair in zip(split.shards, split.hashes_crc32c, strict=True))
-    return ordered_map(load, shards, PARALLEL_REQUESTS, size_of=lambda item: item[0].examples * HASH_BYTES)
+    return ordered_map(
+        load,
+        shards,
+        PARALLEL_REQUESTS,
+        # More would only wait in memory for their turn.
+        under_way=PARALLEL_REQUESTS,
+        size_of=lambda item: item[0].examples * HASH_BYTES,
+    )
 
 
 def facts_of(plan: Plan, totals: Totals) -> tuple[Quality, list[dict[str, Any]]]:

@@ -103,6 +103,6 @@ def log_skipped(skipped: SkippedFiles, path: object) -> None:
         _log.warning("%s names them", path)
 
 
-def suffix_counts(suffixes: Mapping[str, int], limit: int = 5) -> str:
-    """Return suffixes and their counts as text, such as ".txt 90, .xml 10"."""
-    return first_of((f"{suffix} {count}" for suffix, count in suffixes.items()), limit)
+def suffix_counts(suffixes: Mapping[str, int]) -> str:
+    """Return the first five suffixes and their counts as text, such as ".txt 90, .xml 10"."""
+    return first_of((f"{suffix} {count}" for suffix, count in suffixes.items()), 5)

@@ -23,12 +23,13 @@ it. It refuses what the administrator does not allow, as does `is_source_file` f
 `recognizes` lets `source_kind: auto` find this kind. The kinds are asked in the order of their names, `folder` last.
 The first line of the file's docstring says what the kind looks for. An error repeats it if a source does not fit.
 
-Several tasks can list a huge source, each a range of its keys, if the file has two more functions:
+Several tasks can list a huge source, each a range of its keys, if the file has two functions instead of `list_images`:
 
 - `boundaries(place, options, most, min_images)` returns up to `most - 1` ascending keys that divide the images into
   ranges of about equal size. A range should have at least `min_images` images. No image is read for it.
 - `list_range(place, options, keys)` yields the items whose keys are in a `KeyRange` of `key_range.py`. The lists of
-  all ranges, one after another, must equal `list_images`. Each range yields `Classes`, if there are any.
+  all ranges, one after another, must equal that of the range `EVERYTHING`, apart from `Classes`: each range yields
+  them, if there are any.
 
 If files must be read before the boundaries are known, several tasks do it with two more functions, `unread` and `read`:
 see `SourceToRead` in `detection.py`, and `containers.py`.

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.errors import SourceError
+from pipeline.sources import Box
 
 NAMES: Mapping[str, Sequence[str]] = {
     "path": ("path", "image", "file", "filename", "file_name", "image_path", "uri"),
@@ -12,6 +13,9 @@ NAMES: Mapping[str, Sequence[str]] = {
     "group": ("group",),
 }
 """The usual names of a column, by its role. A setting (`path_column` and so on) can name another column."""
+
+CORNERS = Box._fields[:4]
+"""The columns of a box of an image, by its corners."""
 
 _WITH_HEADER = (".csv", ".tsv")
 

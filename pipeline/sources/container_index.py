@@ -37,21 +37,19 @@ from pipeline.sources.container_rows import (
     batches,
     described,
     files_of,
-    hash_of,
     known,
     numbered,
-    piece_bytes,
     pieces_of,
     remove_old,
-    text_of_name,
     undivided,
 )
 from pipeline.sources.folder import are_splits, named_by_folders
-from pipeline.sources.kept_files import note_use
-from pipeline.sources.key_range import KeyRange, bytes_of
+from pipeline.sources.kept_files import hash_of, note_use
+from pipeline.sources.key_range import KeyRange, bytes_of, range_bytes, text_of_key
 from pipeline.sources.sorted_rows import SortedRows, write_sorted
 from pipeline.sources.split_names import split_of_word
 from pipeline.storage import BucketPath, Place, place_of
+from pipeline.system.arrow import little_memory
 from pipeline.system.os_errors import unless_missing
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import progress
@@ -107,7 +105,7 @@ class Index:
         keys_and_pieces = zip(rows["key"].to_pylist(), rows["piece"].to_pylist(), strict=True)
         fields = zip(*(rows[name].to_pylist() for name in ROWS.names), strict=True)
         for (key, piece), row in zip(keys_and_pieces, map(Row._make, fields), strict=True):
-            yield self._image(text_of_name(key), piece, row)
+            yield self._image(text_of_key(key), piece, row)
 
     def _image(self, key: str, piece: int, row: Row) -> Found:
         if row.reason:
@@ -115,7 +113,7 @@ class Index:
         labels, split = row.labels, row.split
         if not labels:
             # The key may be a number, which names no folder.
-            named = named_by_folders(text_of_name(row.name), self._known.has_splits)
+            named = named_by_folders(text_of_key(row.name), self._known.has_splits)
             if isinstance(named, Skipped):
                 return Skipped(key, named.reason)
             labels, split = (named.label,), split or named.split
@@ -150,24 +148,21 @@ def open_index(
     Raises:
         SourceError: If a container cannot be read.
     """
-    stored = _Stored.of(containers, others, options)
-    content = stored.load(containers, options, notes_use=not is_range)
-    if content is None:
-        pieces = list(pieces_of(containers, options, piece_bytes()))
+    with little_memory():
+        stored = _Stored.of(containers, others, options)
+        content = stored.load(containers, options, notes_use=not is_range)
+        if content is None:
+            pieces = list(pieces_of(containers, options, range_bytes()))
+            files = files_of(pieces, options)
+            found = _read_all(pieces, files, options)
+            content = _write_index(stored.rows, containers, pieces, files, found, others)
+            stored.save(content)
+        pieces = content.pieces_of(containers)
         files = files_of(pieces, options)
-        found = _read_all(pieces, files, options)
-        content = _write_index(stored.rows, containers, pieces, files, found, others)
-        stored.save(content)
-    pieces = content.pieces_of(containers)
-    files = files_of(pieces, options)
-    if not is_range:
-        remove_old([*files, *stored.of_containers])
-    try:
+        if not is_range:
+            remove_old([*files, *stored.of_containers])
         with storage.local_copy(stored.rows) as path:
             yield Index(SortedRows(path), pieces, files, content)
-    finally:
-        # The pool keeps up to 100 MB for later, which the next stage cannot use.
-        pa.default_memory_pool().release_unused()
 
 
 def undivided_groups(
@@ -179,7 +174,7 @@ def undivided_groups(
     """
     if _Stored.of(containers, others, options).load(containers, options):
         return []
-    found = undivided(containers, options, piece_bytes())
+    found = undivided(containers, options, range_bytes())
     return grouped(found, [each.size for each in found], max(DIVIDED_BYTES, sum(each.size for each in found) // most))
 
 
@@ -188,15 +183,15 @@ def unread_pieces(
 ) -> list[list[Piece]]:
     """Return the pieces that must be read before the index of a source is made, in at most about `most` groups.
 
-    Each group has about `piece_bytes()` or more.
+    Each group has about `range_bytes()` or more.
     """
     if _Stored.of(containers, others, options).load(containers, options):
         return []
-    pieces = list(pieces_of(containers, options, piece_bytes()))
-    if len(pieces) == 1 and containers[0].size >= 2 * piece_bytes():
+    pieces = list(pieces_of(containers, options, range_bytes()))
+    if len(pieces) == 1 and containers[0].size >= 2 * range_bytes():
         _log.info("%s is one file, which one process reads: several smaller files would be faster", containers[0].key)
     counts = Counter(piece.container.key for piece in pieces)
-    group_bytes = max(piece_bytes(), sum(each.size for each in containers) // most)
+    group_bytes = max(range_bytes(), sum(each.size for each in containers) // most)
     unknown = [piece for piece, each in zip(pieces, files_of(pieces, options), strict=True) if not known(each)]
     sizes = [piece.container.size // counts[piece.container.key] for piece in unknown]
     return grouped(unknown, sizes, group_bytes)

@@ -6,7 +6,6 @@ are go into a file of copies beside the rows. A container in a bucket is read fr
 local, this copy is kept, and its images are read there. Otherwise, they are later read as ranges of the object.
 """
 
-import hashlib
 import json
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,17 +36,14 @@ from pipeline.sources.container_formats import (
     in_one_spelling,
     name_of,
 )
-from pipeline.sources.kept_files import note_use, remove_unused
-from pipeline.sources.key_range import bytes_of
+from pipeline.sources.kept_files import hash_of, note_use, remove_unused
+from pipeline.sources.key_range import bytes_of, text_of_key
 from pipeline.sources.suffixes import suffix_of
 from pipeline.storage import BucketPath, Place, place_of
-from pipeline.system.environment import whole_number
 from pipeline.system.os_errors import cause_of, unless_missing
 
 FORMAT = 5
 """Increase this if the files of an index change. Containers are then read again."""
-PIECE_MEGABYTES = 32
-"""A piece of a container has about this many megabytes, which take seconds."""
 BATCH_ROWS = 4096
 """At most this many rows are Python objects at the same time."""
 _DAMAGE = (DatasetError, *UNPACK_ERRORS, tarfile.TarError, pa.ArrowException, OSError, ValueError)
@@ -242,11 +238,6 @@ def _kept_bounds(files: Files, max_bytes: int) -> Sequence[Bound] | None:
     return list(starmap(Bound, bounds)) if of_size == max_bytes else None
 
 
-def piece_bytes() -> int:
-    """Return about how many bytes a piece has, by TENFOLD_RANGE_MEGABYTES. Raises SettingsError."""
-    return whole_number("TENFOLD_RANGE_MEGABYTES", PIECE_MEGABYTES) * 1_000_000
-
-
 def files_of(pieces: Iterable[Piece], options: SourceOptions) -> list[Files]:
     """Return the files of pieces that are read with some options."""
     if not options.copies:
@@ -326,16 +317,6 @@ def _content_beside(folder: Place, name: str) -> bytes | None:
     return unless_missing((folder / name).read_bytes) if may_read(folder / name) else None
 
 
-def hash_of(content: Any) -> str:
-    """Return a hash of a JSON value, for the name of a file."""
-    return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
-
-
-def text_of_name(name: bytes) -> str:
-    """Return a name or key as text."""
-    return name.decode("utf-8", "surrogateescape")
-
-
 @contextmanager
 def _local_file(container: Container, files: Files) -> Iterator[Path]:
     kept = files["container"]
@@ -380,7 +361,7 @@ def _read(piece: Piece, file: Path, files: Files, options: SourceOptions) -> Des
 
         for batch in batches(rows()):
             writer.write_batch(batch)
-    description.folders = sorted(map(text_of_name, folders))
+    description.folders = sorted(map(text_of_key, folders))
     return description
 
 

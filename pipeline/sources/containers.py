@@ -21,9 +21,10 @@ from pipeline.sources import Found, Listed, Skipped, SourceOptions, measure
 from pipeline.sources.compression import UNPACK_ERRORS
 from pipeline.sources.container_formats import format_of, name_of
 from pipeline.sources.folder import HIDDEN, NOT_BY_NAME, walk, why_no_image
-from pipeline.sources.key_range import EVERYTHING, KeyRange
+from pipeline.sources.key_range import EVERYTHING, KeyRange, range_bytes
 from pipeline.sources.suffixes import suffix_of
 from pipeline.storage import Place
+from pipeline.system.arrow import little_memory
 
 if TYPE_CHECKING:
     from pipeline.sources.container_index import Index
@@ -81,11 +82,6 @@ def _format_of_file(place: Place) -> FirstFormat:
     return FirstFormat(name_of(form), holds_images)
 
 
-def list_images(place: Place, options: SourceOptions) -> Iterator[Found]:
-    """Yield the images of all containers, ordered by the bytes of their keys."""
-    return list_range(place, options, EVERYTHING)
-
-
 def list_range(place: Place, options: SourceOptions, keys: KeyRange) -> Iterator[Found]:
     """Yield the images whose keys are in a range. A container is read only if it was not indexed before."""
     with _opened(place, options, is_range=keys != EVERYTHING) as index:
@@ -112,12 +108,11 @@ def unread(place: Place, options: SourceOptions, most: int) -> list[Any]:
     containers, the first parts are those whose pieces must be found: see `SourceToRead`.
     """
     from pipeline.sources.container_index import undivided_groups, unread_pieces
-    from pipeline.sources.container_rows import piece_bytes
 
     containers, others = _containers(place)
     if len(groups := undivided_groups(containers, others, options, most)) > 1:
         # The machine of the task may have another size of pieces in its environment.
-        return [{"divide": [each.key for each in group], "piece_bytes": piece_bytes()} for group in groups]
+        return [{"divide": [each.key for each in group], "piece_bytes": range_bytes()} for group in groups]
     pieces = unread_pieces(containers, others, options, most)
     return [{"read": [(piece.container.key, piece.first, piece.end) for piece in group]} for group in pieces]
 
@@ -139,8 +134,9 @@ def read(place: Place, options: SourceOptions, part: Any) -> int:
     if "divide" in part:
         return len(list(pieces_of([container(key) for key in part["divide"]], options, part["piece_bytes"])))
     pieces = [Piece.of(container(key), first, end) for key, first, end in part["read"]]
-    for piece, files in zip(pieces, files_of(pieces, options), strict=True):
-        described(piece, files, options)
+    with little_memory():
+        for piece, files in zip(pieces, files_of(pieces, options), strict=True):
+            described(piece, files, options)
     return len(pieces)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 from pipeline.config.settings import source_kinds
 from pipeline.errors import SourceError
 from pipeline.sources import Found, Listed, SourceOptions
-from pipeline.sources.key_range import EVERYTHING, KeyRange, bytes_of, ranges_between
+from pipeline.sources.key_range import EVERYTHING, KeyRange, bytes_of, ranges_between, text_of_key
 from pipeline.storage import Place
 from pipeline.system.os_errors import retried
 
@@ -18,13 +18,17 @@ Result = TypeVar("Result")
 
 
 class Source(Protocol):
-    """The interface of a file of pipeline/sources. It may also have the functions of `SourceInParts`."""
+    """The interface of a file of pipeline/sources. It also has the functions of `WholeSource` or `SourceInParts`."""
 
     __name__: str
     __doc__: str | None
 
     def recognizes(self, place: Place) -> bool:
         """Whether `place` has the layout of this kind. Looks only at a few names."""
+
+
+class WholeSource(Source, Protocol):
+    """A kind of source that one task lists."""
 
     def list_images(self, place: Place, options: SourceOptions) -> Iterator[Found]:
         """Yield the content of `place`, in the order of the bytes of the keys."""
@@ -41,7 +45,7 @@ class SourceInParts(Source, Protocol):
         """
 
     def list_range(self, place: Place, options: SourceOptions, keys: KeyRange) -> Iterator[Found]:
-        """Yield the content of `place` whose keys are in a range, in the order of `list_images`. Classes come first."""
+        """Yield the content of `place` whose keys are in a range, in the order of their bytes. Classes come first."""
 
 
 @runtime_checkable
@@ -76,10 +80,10 @@ def images_of(place: Place, options: SourceOptions, keys: KeyRange = EVERYTHING)
     Raises SourceError if no kind recognizes the source, if it cannot be read, or if a kind violates the order.
     """
     source = find_source(place, options.kind)
-    if keys == EVERYTHING:
-        items = source.list_images(place, options)
-    elif isinstance(source, SourceInParts):
+    if isinstance(source, SourceInParts):
         items = source.list_range(place, options, keys)
+    elif keys == EVERYTHING:
+        items = cast(WholeSource, source).list_images(place, options)
     else:
         raise SourceError(f"{source.__name__} has no function list_range: list the source without ranges")
     return _require_order(items, name_of(source), keys)
@@ -187,7 +191,7 @@ def _require_order(items: Iterator[Found], kind: str, keys: KeyRange) -> Iterato
             key = bytes_of(item.key)
             if key <= last:
                 raise SourceError(
-                    f"pipeline/sources/{kind}.py lists {item.key!r} after {last.decode('utf-8', 'surrogateescape')!r}: "
+                    f"pipeline/sources/{kind}.py lists {item.key!r} after {text_of_key(last)!r}: "
                     "it must yield each key once, in the order of the keys as bytes"
                 )
             if key < first or (end and key >= end):

@@ -47,16 +47,12 @@ def recognizes(place: Place) -> bool:
     return place.is_dir()
 
 
-def list_images(place: Place, options: SourceOptions) -> Iterator[Found]:
-    """Yield every file below `place`, ordered by the bytes of its path. No option changes the result.
-
-    Raises SourceError if `place` or a folder in it cannot be read, FileSystemError if one disappears meanwhile.
-    """
-    return list_range(place, options, EVERYTHING)
-
-
 def list_range(place: Place, options: SourceOptions, keys: KeyRange) -> Iterator[Found]:
-    """Yield the files whose keys are in a range, unmeasured on a disk. Folders outside of the range are not read."""
+    """Yield the files whose keys are in a range, unmeasured on a disk. Folders outside of the range are not read.
+
+    No option changes the result. Raises SourceError if `place` or a folder in it cannot be read, FileSystemError if one
+    disappears meanwhile.
+    """
     has_splits = _read_layout(place)
     for item in walk(place, keys=keys, measures=False):
         yield classify(item, has_splits) if isinstance(item, Listed) else item

@@ -14,7 +14,7 @@ from pipeline.config.allowed import may_read
 from pipeline.errors import SourceError
 from pipeline.sources import Box, Classes, Found, Listed, Skipped, SourceOptions, is_source_file, measure
 from pipeline.sources.folder import HIDDEN, boundaries_below, walk, why_no_image
-from pipeline.sources.key_range import EVERYTHING, KeyRange
+from pipeline.sources.key_range import KeyRange
 from pipeline.sources.split_names import split_of_word
 from pipeline.storage import Place, folders
 from pipeline.system.os_errors import retried
@@ -59,17 +59,12 @@ def recognizes(place: Place) -> bool:
     return bool(names) and all(map(_SYNSET.fullmatch, names))
 
 
-def list_images(place: Place, options: SourceOptions) -> Iterator[Found]:
-    """Yield the sorted synsets of train/, with their words if a file has them, then every image.
+def list_range(place: Place, options: SourceOptions, keys: KeyRange) -> Iterator[Found]:
+    """Yield the sorted synsets of train/, with their words if a file has them, and the images with keys in a range.
 
     `list_encoding` is the encoding of the words. No other option is used. Raises SourceError if a list beside the
     images cannot be parsed.
     """
-    return list_range(place, options, EVERYTHING)
-
-
-def list_range(place: Place, options: SourceOptions, keys: KeyRange) -> Iterator[Found]:
-    """Yield the sorted synsets, and the images whose keys are in a range."""
     prefix = _prefix(place)
     lists = _read_lists(place, prefix)
     texts = _human_names(place, prefix, options.list_encoding)

@@ -4,17 +4,25 @@ Each listing of images notes which files it uses, before it relies on them. File
 removed. A run that lasts longer must list its source again. In a bucket, all files stay.
 """
 
+import hashlib
+import json
 import os
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from pipeline.storage import Place
 
 KEPT_S = 31 * 86_400
 """For this many seconds, a person may clear tasks of a run that listed a source. It is longer than the usual schedules,
 so that each run finds what the last one kept."""
+
+
+def hash_of(content: Any) -> str:
+    """Return a hash of a JSON value, for the name of a file."""
+    return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
 
 
 def note_use(places: Iterable[Place]) -> None:

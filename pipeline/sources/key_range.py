@@ -8,10 +8,14 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from pipeline.system.environment import whole_number
+
 MIN_IMAGES = 200_000
 """A range has at least about this many images. Smaller ranges would take less time than their tasks take to start."""
 MIN_IMAGES_OF_PROCESS = 10_000
 """The same for ranges that processes of one machine list, which start in half a second."""
+RANGE_MEGABYTES = 32
+"""A task reads about this many megabytes of a table or of containers, which take seconds."""
 _KEYS_PER_RANGE = 16
 """An ordered sample has at least this many keys for each range, so that a range is larger by a 16th at most."""
 
@@ -47,6 +51,11 @@ class KeyRange(NamedTuple):
 
 
 EVERYTHING = KeyRange()
+
+
+def range_bytes() -> int:
+    """Return about how many bytes a task reads, by TENFOLD_RANGE_MEGABYTES. Raises SettingsError."""
+    return whole_number("TENFOLD_RANGE_MEGABYTES", RANGE_MEGABYTES) * 1_000_000
 
 
 class OrderedSample:
@@ -85,6 +94,11 @@ def in_order(keys: Collection[str]) -> list[str]:
     """Return keys in the order of their bytes."""
     # For ASCII texts, this is their own order, which takes a third of the time.
     return sorted(keys, key=None if "".join(keys).isascii() else bytes_of)
+
+
+def text_of_key(key: bytes) -> str:
+    """Return the key of these bytes."""
+    return key.decode("utf-8", "surrogateescape")
 
 
 def _quantiles(keys: Sequence[str], parts: int) -> list[str]:

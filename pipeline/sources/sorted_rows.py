@@ -14,9 +14,8 @@ from pyarrow import compute
 
 from pipeline import storage
 from pipeline.errors import FileSystemError
-from pipeline.sources.key_range import KeyRange, bytes_of
+from pipeline.sources.key_range import KeyRange, bytes_of, text_of_key
 from pipeline.storage import Place
-from pipeline.system.arrow import little_memory
 
 RUN_ROWS = 16_384
 """About this many rows are sorted at once. They take a few megabytes, and a few times as much while they are sorted."""
@@ -46,7 +45,7 @@ class SortedRows:
             keys = []
             for row in (ends[-1] * part // parts for part in range(1, parts)):
                 number = bisect_left(ends, row + 1) - 1
-                keys.append(batches[number][row - ends[number]].as_py().decode("utf-8", "surrogateescape"))
+                keys.append(text_of_key(batches[number][row - ends[number]].as_py()))
             del batches
         return list(filter(None, dict.fromkeys(keys)))
 
@@ -71,13 +70,8 @@ def write_sorted(place: Place, tables: Iterable[pa.Table], renamed: Rename | Non
         tables: The rows.
         renamed: Gets the rows in order, and all rows with equal keys at once. Rows with other keys are sorted again.
     """
-    with (
-        little_memory(),
-        storage.temporary_for(place.with_suffix(".runs")) as runs,
-        storage.temporary_for(place) as merged,
-    ):
-        _write(runs, _runs(tables), PART_ROWS)
-        _merge_groups(runs, spare=merged)
+    with storage.temporary_for(place.with_suffix(".runs")) as runs, storage.temporary_for(place) as merged:
+        _write_runs(runs, tables, spare=merged)
         are_renamed = False
 
         def in_order() -> Iterator[pa.Table]:
@@ -89,8 +83,7 @@ def write_sorted(place: Place, tables: Iterable[pa.Table], renamed: Rename | Non
 
         _write(merged, in_order())
         if are_renamed:
-            _write(runs, map(_in_order, _tables(merged)), PART_ROWS)
-            _merge_groups(runs, spare=merged)
+            _write_runs(runs, _tables(merged), spare=merged)
             _write(merged, _merged(runs))
         storage.move_whole(merged, place)
 
@@ -102,14 +95,27 @@ def _tables(file: Path) -> Iterator[pa.Table]:
             yield pa.Table.from_batches([reader.get_batch(number)])
 
 
-def _write(file: Path, tables: Iterator[pa.Table], max_rows: int | None = None) -> None:
-    """Write each table as a batch, or as batches of at most `max_rows`."""
+def _write(file: Path, tables: Iterator[pa.Table], max_rows: int | None = None) -> int:
+    """Write each table as a batch, or as batches of at most `max_rows`, and return their number."""
     first = next(tables, None)
     if first is None:
         first = pa.schema({"key": pa.large_binary()}).empty_table()
     with pa.OSFile(str(file), "wb") as stream, pa.ipc.new_file(stream, first.schema) as writer:
         for table in chain([first], tables):
             writer.write_table(table, max_rows)
+        return int(writer.stats.num_record_batches)
+
+
+def _write_runs(runs: Path, tables: Iterable[pa.Table], spare: Path) -> None:
+    """Write rows as sorted runs. Groups of runs are merged until a step of the merge can read a part of each run."""
+    count = _write(runs, _runs(tables), PART_ROWS)
+    parts_of_run = max(1, RUN_ROWS // PART_ROWS)
+    few = 4 * parts_of_run  # Their parts have four times the rows of a step.
+    size = few * parts_of_run
+    while count > size:
+        count = _write(spare, _merged(runs, size), PART_ROWS)
+        spare.replace(runs)
+        size *= few
 
 
 def _runs(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -127,22 +133,6 @@ def _runs(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 def _in_order(table: pa.Table) -> pa.Table:
     table = table.combine_chunks()
     return table.take(compute.sort_indices(table["key"])).combine_chunks()
-
-
-def _merge_groups(runs: Path, spare: Path) -> None:
-    """Merge groups of runs until few are left: as many as a step can read a part of, for four times its own rows."""
-    parts_of_run = max(1, RUN_ROWS // PART_ROWS)
-    few = 4 * parts_of_run
-    size = few * parts_of_run
-    while _count(runs) > size:
-        _write(spare, _merged(runs, size), PART_ROWS)
-        spare.replace(runs)
-        size *= few
-
-
-def _count(file: Path) -> int:
-    with pa.OSFile(str(file)) as stream:
-        return int(pa.ipc.open_file(stream).num_record_batches)
 
 
 def _merged(file: Path, size: int | None = None) -> Iterator[pa.Table]:

@@ -47,7 +47,7 @@ def list_images(place: Place, options: SourceOptions) -> Iterator[Found]:
     if test_labels:
         yield from _split(place, "cars_test", _annotations(test_labels, names), "validation")
     else:
-        yield from _without_labels(place, "cars_test")
+        yield from _without_labels(place)
     annotations = _annotations(_require(place, TRAIN_LABELS), names)
     yield from _split(place, "cars_train", annotations, "train" if test_labels else "")
 
@@ -71,8 +71,8 @@ def _annotated(place: Place, key: str, *, item: Found | None, annotation: Annota
     return image._replace(labels=(annotation.label,), split=split, boxes=(annotation.box,))
 
 
-def _without_labels(place: Place, name: str) -> Iterator[Found]:
-    prefix = _prefix(place, name)
+def _without_labels(place: Place) -> Iterator[Found]:
+    prefix = _prefix(place, "cars_test")
     for item in walk(place / prefix, prefix) if (place / prefix).is_dir() else ():
         reason = why_no_image(item.key) or f"has no label: for prediction, not for validation ({TEST_LABELS} has them)"
         yield Skipped(item.key, reason) if isinstance(item, Listed) else item

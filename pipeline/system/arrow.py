@@ -8,6 +8,7 @@ from importlib.abc import MetaPathFinder
 from typing_extensions import override
 
 from pipeline.system.environment import environment_with
+from pipeline.system.malloc import return_freed_memory
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
 """Environment of a process in which Arrow and NumPy's OpenBLAS start one thread each, and not one for each core."""
@@ -35,9 +36,10 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def little_memory() -> Iterator[None]:
-    """Let Arrow return memory to the system when it is freed. Its usual allocator keeps up to 100 MB for later.
+    """Let Arrow allocate memory as Python does, and return what is free at the end to the system.
 
-    This holds for all threads of the process, and memory that was allocated before stays in its pool.
+    Its usual allocator keeps up to 100 MB for later. This holds for all threads of the process, and memory that was
+    allocated before stays in its pool.
     """
     import pyarrow as pa
 
@@ -47,6 +49,7 @@ def little_memory() -> Iterator[None]:
         yield
     finally:
         pa.set_memory_pool(before)
+        return_freed_memory()
 
 
 class _WithoutPandas(MetaPathFinder):

@@ -25,6 +25,15 @@ def keep_large_blocks() -> None:
         mallopt(_M_TRIM_THRESHOLD, 2 * _BLOCK_BYTES)
 
 
+def return_freed_memory() -> None:
+    """Return memory that is free now to the system. malloc keeps up to 64 MB of it, and all below a block in use.
+
+    It does nothing without glibc.
+    """
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+
+
 def share_one_arena() -> None:
     """Let later threads of this process allocate memory where its first thread does. This cannot be undone.
 

@@ -17,23 +17,14 @@ from typing import IO, Any
 from pyarrow import parquet
 
 from pipeline.storage import Place
-from pipeline.system.environment import whole_number
 
 _CHUNK = 1 << 20
 _MAX_OF_ROW_GROUP = 8
 """A row group of a Parquet file has at most this many pieces. To read one, all rows before it in its group are decoded.
 """
-RANGE_MEGABYTES = 32
-"""A range has about this many megabytes, which take seconds. A smaller one would take less time than its task to start.
-"""
 MIN_BYTES_OF_PROCESS = 8_000_000
 """A process of this machine that waits for work is worth a range of at least this size, which takes about half
 a second."""
-
-
-def range_bytes() -> int:
-    """Return about how many bytes a range of a table has, by TENFOLD_RANGE_MEGABYTES. Raises SettingsError."""
-    return whole_number("TENFOLD_RANGE_MEGABYTES", RANGE_MEGABYTES) * 1_000_000
 
 
 def bytes_of_each(total: int, max_bytes: int, processes: int) -> int:

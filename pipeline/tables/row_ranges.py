@@ -24,6 +24,7 @@ from pipeline import storage
 from pipeline.config.allowed import require_output
 from pipeline.errors import SettingsError, SourceError
 from pipeline.snapshot.listing import ExamineEach, Listing
+from pipeline.sources.key_range import range_bytes
 from pipeline.storage import Place, place_of
 from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.parallel import items_ahead
@@ -33,7 +34,7 @@ from pipeline.tables import extract
 from pipeline.tables.files import find_files, keys_of, note_on_splits, table_files
 from pipeline.tables.infer import Inference, infer_schema, require_classes
 from pipeline.tables.options import TableOptions
-from pipeline.tables.pieces import FilePiece, bytes_of_each, grouped, range_bytes
+from pipeline.tables.pieces import FilePiece, bytes_of_each, grouped
 from pipeline.tables.schema import Schema
 from pipeline.tables.source import (
     BATCHES_AHEAD,

@@ -1,8 +1,11 @@
 import dataclasses
+import gc
+import weakref
+from collections.abc import Callable
 
 import pytest
 
-from pipeline.images.examine import UsableImage
+from pipeline.images.examine import Examiner, Rules, UsableImage
 from pipeline.records import example
 from pipeline.records.format import MODEL_GARDEN, PLAIN, ImageEncoder, RecordFormat, as_file, read_image
 from pipeline.sources import Box
@@ -120,3 +123,16 @@ def test_no_two_features_share_a_name():
 
 def test_no_plain_name_is_left_at_its_default():
     assert not [name for name in dataclasses.astuple(PLAIN) if name.startswith("image/")]
+
+
+@pytest.mark.parametrize("made", [lambda: ImageEncoder(RecordFormat(), LABELS, {}), lambda: Examiner(Rules())])
+def test_what_is_remembered_of_the_images_of_a_shard_ends_with_it(made: Callable[[], object]):
+    """In a process that writes many shards, 3 MB of each one would wait for the garbage collector."""
+    gc.disable()
+    try:
+        owner = made()
+        ended = weakref.ref(owner)
+        del owner
+        assert ended() is None
+    finally:
+        gc.enable()

@@ -7,7 +7,8 @@ import pytest
 
 from pipeline.errors import SourceError
 from pipeline.sources import Found, Listed, Skipped, SourceOptions
-from pipeline.sources.folder import list_images
+from pipeline.sources.folder import list_range
+from pipeline.sources.key_range import EVERYTHING
 
 
 def write(root: Path, *names: str) -> None:
@@ -18,7 +19,7 @@ def write(root: Path, *names: str) -> None:
 
 
 def entries_of(root: Path) -> list[Found]:
-    return list(list_images(root, SourceOptions()))
+    return list(list_range(root, SourceOptions(), EVERYTHING))
 
 
 def listed(root: Path) -> list[tuple[str, str, str]]:

@@ -4,7 +4,8 @@ import pytest
 
 from pipeline.errors import SourceError
 from pipeline.sources import Box, Classes, Found, Listed, Skipped, SourceOptions
-from pipeline.sources.imagenet import NO_LABEL, list_images, recognizes
+from pipeline.sources.imagenet import NO_LABEL, list_range, recognizes
+from pipeline.sources.key_range import EVERYTHING
 from tests.sources.examples import imagenet, write_images
 
 FISH, GOLD = "n01440764", "n01443537"
@@ -12,7 +13,7 @@ LABEL_LIST = "imagenet_2012_validation_synset_labels.txt"
 
 
 def entries_of(place: Path) -> list[Found]:
-    return list(list_images(place, SourceOptions()))
+    return list(list_range(place, SourceOptions(), EVERYTHING))
 
 
 def listed(place: Path) -> dict[str, tuple[tuple[str, ...], str]]:
@@ -148,7 +149,7 @@ def test_metadata_that_is_not_utf_8_is_refused_unless_its_encoding_is_declared(t
     (tmp_path / "imagenet_metadata.txt").write_bytes("n01440764\tRöte\n".encode("latin-1"))
     with pytest.raises(SourceError, match=r"imagenet_metadata\.txt holds .* which is not utf-8.*list_encoding"):
         entries_of(tmp_path)
-    classes = next(list_images(tmp_path, SourceOptions(list_encoding="latin-1")))
+    classes = next(list_range(tmp_path, SourceOptions(list_encoding="latin-1"), EVERYTHING))
     assert isinstance(classes, Classes)
     assert classes.texts[FISH] == "Röte"
 

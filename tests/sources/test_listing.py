@@ -11,14 +11,13 @@ from pyarrow import parquet
 
 from pipeline.errors import SourceError
 from pipeline.sources import MISSING, Box, Found, Listed, Skipped, SourceOptions, list_rows, listing
-from pipeline.sources.key_range import KeyRange
-from pipeline.sources.listing import list_images
+from pipeline.sources.key_range import EVERYTHING, KeyRange
 from pipeline.storage import place_of
 from standins.fake_gcs import FakeGcs
 
 
 def entries_of(place: Path, **options: Any) -> list[Found]:
-    return list(list_images(place, SourceOptions(**options)))
+    return list(listing.list_range(place, SourceOptions(copies=str(place.parent / "copies"), **options), EVERYTHING))
 
 
 def csv(folder: Path, text: str | bytes, name: str = "list.csv") -> Path:
@@ -227,7 +226,8 @@ def test_rows_that_are_boxes_of_one_image_are_joined(tmp_path: Path):
     place = csv(tmp_path, head + "\n".join(rows) + "\n")
     joined = Listed("a.jpg", ("cat",), "", MISSING, 0, group="g", boxes=(Box(1, 1, 9, 9), Box(20, 20, 40, 40)))
     assert entries_of(place)[:2] == [joined, Skipped("a.jpg", "listed twice")]
-    ranges = [list(listing.list_range(place, SourceOptions(), KeyRange(*keys))) for keys in (("", "b"), ("b", ""))]
+    options = SourceOptions(copies=str(tmp_path / "copies"))
+    ranges = [list(listing.list_range(place, options, KeyRange(*keys))) for keys in (("", "b"), ("b", ""))]
     assert ranges[0] + ranges[1] == entries_of(place)
 
 
@@ -402,7 +402,7 @@ def test_a_cell_of_texts_that_are_not_utf_8_is_refused(tmp_path: Path, column: s
     texts = {"label": [["cat"]], "box_labels": [["cat"]]} | {column: [[b"L\xf6we"]]}
     columns = {name: pa.array(cells, pa.list_(pa.binary())) for name, cells in texts.items()}
     place = parquet_file(tmp_path, path=["a.jpg"], boxes=[[[1.0, 2.0, 3.0, 4.0]]], **columns)
-    with pytest.raises(SourceError, match=rf"a\.jpg' with {column} b'L\\xf6we', which is not UTF-8"):
+    with pytest.raises(SourceError, match=r"list\.parquet holds b'L\\xf6we', which is not UTF-8"):
         entries_of(place)
 
 
@@ -417,7 +417,7 @@ def test_a_list_is_read_once_for_all_ranges(tmp_path: Path):
     assert kept.stat() == before
     # A change gives other rows.
     place.write_text("path,label\nother.jpg,cat\n")
-    assert [item.key for item in list_images(place, options)] == ["other.jpg"]
+    assert [item.key for item in listing.list_range(place, options, EVERYTHING)] == ["other.jpg"]
 
 
 def test_a_list_in_a_bucket_is_fetched_once_for_all_ranges(tmp_path: Path, gcs: FakeGcs):
@@ -461,7 +461,7 @@ def test_a_part_of_json_lines_is_in_memory(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(list_rows, "_BLOCK", 20_000)
     place = json_lines(tmp_path, *({"path": f"{number:09}.jpg", "label": "cat"} for number in range(50_000)))
     before = pa.total_allocated_bytes()
-    rows = list_rows.rows_of_list(place, "utf-8", lambda _: {"path": "path", "label": "label"})
+    rows = list_rows._batches(place, "utf-8", lambda _: {"path": "path", "label": "label"})
     held = [pa.total_allocated_bytes() - before for _ in rows]
     assert max(held) < place.stat().st_size / 10
 

@@ -21,7 +21,8 @@ from pipeline.errors import SourceError
 from pipeline.plan.plan import load_plan
 from pipeline.sharding.publish import copy_range
 from pipeline.sources import SourceOptions
-from pipeline.sources.listing import list_images
+from pipeline.sources.key_range import EVERYTHING
+from pipeline.sources.listing import list_range
 from pipeline.stages.build import build
 from pipeline.stages.shard import write_shards
 from pipeline.storage import Place, copy_new, place_of
@@ -233,7 +234,7 @@ def test_a_compressed_table_in_a_bucket_is_read_or_refused_with_the_compression(
     with pytest.raises(SourceError, match=r"t\.parquet cannot be read .*compressed by gzip: decompress it"):
         list(read_table(find_files(place_of("gs://bucket/tables/t.parquet")).files))
     with pytest.raises(SourceError, match=r"list\.csv cannot be read .*compressed by gzip: decompress it"):
-        list(list_images(place_of("gs://bucket/list/list.csv"), SourceOptions()))
+        list(list_range(place_of("gs://bucket/list/list.csv"), SourceOptions(copies=str(tmp_path)), EVERYTHING))
 
 
 def test_the_error_for_an_empty_prefix_names_the_source(images: Path, tmp_path: Path):

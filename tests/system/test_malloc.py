@@ -53,6 +53,20 @@ def test_large_blocks_stay_in_the_process_after_the_threshold_was_set():
 
 
 @needs_counts
+def test_freed_memory_below_a_block_in_use_is_returned():
+    lines = [
+        "import psutil",
+        "from pipeline.system.malloc import return_freed_memory",
+        "blocks = [bytes(1000) for _ in range(50_000)]",
+        "del blocks[:-1]",
+        "held = psutil.Process().memory_info().rss",
+        "return_freed_memory()",
+        "assert psutil.Process().memory_info().rss < held - 40_000_000",
+    ]
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], cwd=ROOT, check=True)
+
+
+@needs_counts
 def test_threads_share_the_arena_of_the_first_one():
     """`malloc_info` has an element for each arena."""
     lines = [

@@ -155,13 +155,13 @@ def test_a_training_makes_the_best_change_only_if_it_may(settings: Settings, pub
     run = prepare_run(settings.model_copy(update={"advice": advice}), published, "run")
     with opened(run, published) as current:
         current.begin(1, 0)
-        current.request(lambda _: {"prefetch_batches": 16})
+        current.request(2, lambda *_: {"prefetch_batches": 16})
         current.begin(2, STEPS)
         assert current.effect.settings.prefetch_batches == value
         # A person decides against it, and the advice stays with that.
         if advice == "apply":
             request_change(run.folder, "prefetch_batches", 8, by="Ada")
-            current.request(lambda _: {"prefetch_batches": 16})
+            current.request(2, lambda *_: {"prefetch_batches": 16})
             current.begin(3, 2 * STEPS)
             assert current.effect.settings.prefetch_batches == 8
 

@@ -27,12 +27,13 @@ from pipeline.records.example import encode
 from pipeline.records.tfrecord import frame
 from pipeline.sources import Listed, SourceOptions, containers, measure, sorted_rows
 from pipeline.sources.container_formats import Bound, format_of
-from pipeline.sources.container_rows import Container, Piece, piece_bytes, pieces_of
+from pipeline.sources.container_rows import Container, Piece, pieces_of
 from pipeline.sources.detection import images_of, key_ranges
-from pipeline.sources.key_range import KeyRange
+from pipeline.sources.key_range import KeyRange, range_bytes
 from pipeline.stages.extract import extract
 from tests.conftest import jpeg
 from tests.kinds.containers.examples import drawn, hub_metadata, write_hub, write_tar
+from tests.sources.examples import EXAMPLES
 
 MEGABYTE = 1_000_000
 
@@ -127,7 +128,7 @@ def pieces_in(file: Path, copies: Path) -> list[Piece]:
     assert form
     copies.mkdir(exist_ok=True)
     container = Container(file.name, file, *measure(file)[:2], form)
-    return list(pieces_of([container], SourceOptions(copies=str(copies)), piece_bytes()))
+    return list(pieces_of([container], SourceOptions(copies=str(copies)), range_bytes()))
 
 
 def contents_of(items: list[Any], root: Path) -> dict[str, bytes]:
@@ -479,3 +480,18 @@ def test_the_index_of_a_source_needs_no_pandas(tmp_path: Path):
         if "-" not in path.name:
             path.unlink()
     subprocess.run([sys.executable, "-c", code, place, copies], check=True)
+
+
+@pytest.mark.parametrize("kind", ["containers", "listing"])
+def test_a_command_that_lists_images_with_arrow_needs_no_pandas(kind: str, tmp_path: Path):
+    (tmp_path / "source").mkdir()
+    values = {"source_uri": EXAMPLES[kind](tmp_path / "source"), "workspace": tmp_path / "w", "dataset_name": "x"}
+    arguments = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
+    code = (
+        "import sys\n"
+        "from pipeline.__main__ import main\n"
+        "assert main(sys.argv[1:]) == 0\n"
+        "assert 'pyarrow' in sys.modules\n"
+        "assert 'pandas' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code, "extract", *arguments], check=True)
