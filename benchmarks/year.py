@@ -2,6 +2,10 @@
 
     make bench-year
     python -m benchmarks.year [--set-up cluster] [--dates 365] [--images 20] [--second-year] [--json FILE]
+        [--spare-tasks]
+
+Airflow is that of the environment of this command: `.airflow34/bin/python -m benchmarks.year --spare-tasks` measures
+3.4, after `make env-airflow34`.
 
 The first section backfills `image_dataset` for all dates, as `make backfill` does. Some dates are bad. After a quarter
 of the dates, the scheduler is killed. The second section adds a photograph to ten old dates, and backfills these again.
@@ -108,6 +112,8 @@ class Year:
     costs: Costs
     source: Path
     images: int
+    spares_tasks: bool
+    """Whether only the scheduler is killed."""
 
     def backfill(self, days: Sequence[date], *arguments: str) -> "subprocess.Popen[bytes]":
         """Start a backfill of days that follow one another."""
@@ -139,7 +145,7 @@ def main() -> None:
     folder, sections = new_folder("year"), {}
     log = folder.with_name("commands.log")
     with SET_UPS[options.set_up](folder, TINY, log) as operator, OtherLoad() as load, Costs(operator) as costs:
-        year = Year(operator, costs, folder / "source", options.images)
+        year = Year(operator, costs, folder / "source", options.images, options.spare_tasks)
         for name, section in measured(year, options):
             sections[name] = section
             say(f"{name}: {json.dumps(asdict(section))}")
@@ -159,6 +165,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--dates", type=int, default=365, help="dates of each backfill")
     parser.add_argument("--images", type=int, default=20, help="photographs of each date")
     parser.add_argument("--second-year", action="store_true", help="backfill as many dates again beside a schedule")
+    parser.add_argument("--spare-tasks", action="store_true", help="kill no task: the scheduler of 3.4.0b2 ends then")
     parser.add_argument("--json", type=Path, help="file for every figure, written after each section")
     options = parser.parse_args(arguments)
     # Otherwise, all dates may have ended before the second kill.
@@ -173,7 +180,8 @@ def measured(year: Year, options: argparse.Namespace) -> Any:
     first = new_dates(year, FIRST_DATE, options.dates)
     say("starting Airflow")
     year.operator.up()
-    yield "dates with two kills", section_of(year, first, lambda section: killed_backfill(year, first, section))
+    kills = "a killed scheduler" if year.spares_tasks else "two kills"
+    yield f"dates with {kills}", section_of(year, first, lambda section: killed_backfill(year, first, section))
     yield "late corrections", corrections(year, first)
     if options.second_year:
         second = new_dates(year, first.days[-1] + timedelta(days=1), options.dates)
@@ -214,8 +222,9 @@ def killed_backfill(year: Year, dates: Dates, section: Section) -> None:
     kill_scheduler(year, command, section)
     if command.poll() is not None:
         command = year.backfill(days)
-    until_ended(year, days, since, len(days) // 2, command)
-    kill_work(year, command, section)
+    if not year.spares_tasks:
+        until_ended(year, days, since, len(days) // 2, command)
+        kill_work(year, command, section)
     until_ended(year, days, since, len(days), command)
     section.check("the backfill ends with exit code 1, because dates failed", command.wait(), 1)
 

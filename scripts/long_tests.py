@@ -69,7 +69,10 @@ class Repeated:
 REPEATED = {
     "airflow34": Repeated(
         python=".airflow34/bin/python",
-        tests=("tests/dags/", "tests/plugins/", "tests/scripts/test_live_airflow.py"),
+        tests=(
+            *("tests/dags/", "tests/plugins/"),
+            *("tests/scripts/test_airflow_upgrade.py", "tests/scripts/test_live_airflow.py"),
+        ),
         without=("tests/dags/test_engines.py",),
     ),
 }

@@ -14,6 +14,7 @@ LONGEST = (
     CLUSTER,
     LIVE,
     "tests/scripts/test_airflow_embedded.py",
+    "tests/scripts/test_airflow_upgrade.py",
     "tests/benchmarks/test_gpu.py",
     "tests/test_secrets.py",
     "tests/plugins/test_in_the_browser.py",

@@ -18,12 +18,13 @@ class Commands:
         self.workspace = folder / "workspace"
         copy_database(self.home)
         places = {"TENFOLD_HOME": str(self.home), "TENFOLD_WORKSPACE": str(self.workspace)}
+        self.python = sys.executable
         self._environ = {**os.environ, "TENFOLD_PORT": str(own_port()), **places, **environ}
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         """Start a command in its own process group, as a terminal does."""
         return subprocess.Popen(
-            [sys.executable, "-m", "scripts.airflow", *arguments],
+            [self.python, "-m", "scripts.airflow", *arguments],
             env=self._environ,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -36,3 +37,14 @@ class Commands:
         with self.start(*arguments) as process:
             output = process.communicate()[0]
         return process.returncode, output
+
+
+def read_until(process: "subprocess.Popen[str]", text: str) -> str:
+    """Return the output of a command up to the first line with a text."""
+    assert process.stdout is not None
+    output = ""
+    for line in process.stdout:
+        output += line
+        if text in line:
+            return output
+    raise AssertionError(output)

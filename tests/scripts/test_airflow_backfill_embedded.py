@@ -5,7 +5,7 @@ import os
 import random
 import signal
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 
 from pipeline.dataset.manifest import load
 from pipeline.runs.run import load_result
+from tests.scripts.commands import read_until
 from tests.scripts.live import Live, add_dates, backfill_of, first_of
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
@@ -64,8 +65,7 @@ def test_an_interrupted_backfill_leaves_no_unfinished_run(live: Live) -> None:
     source, dates = live.folder / "others", first_of("2026-03", 3)
     add_dates(source, dates)
     with live.start(*backfill_of(source, dates)) as process:
-        assert process.stdout is not None
-        assert any("2026-03-01     running" in line for line in process.stdout)
+        read_until(process, "2026-03-01     running")
         os.killpg(process.pid, signal.SIGINT)
         output = process.communicate()[0]
     assert process.returncode == 130, output
@@ -93,27 +93,16 @@ def test_a_backfill_waits_for_another_writer_of_the_database(live: Live) -> None
     source, dates = live.folder / "waiting", first_of("2026-04", 2)
     add_dates(source, dates)
     with live.start(*backfill_of(source, dates)) as process:
-        assert process.stdout is not None
-        seen = []
+        output = ""
         for state in ("Using the Airflow", "Backfilling"):
-            seen += lines_until(state, process.stdout)
+            output += read_until(process, state)
             with locked(live.home / "airflow.db"):
-                seen += lines_until("trying again for up to", process.stdout)
-        output = "".join([*seen, process.communicate()[0]])
+                output += read_until(process, "trying again for up to")
+        output += process.communicate()[0]
     assert process.returncode == 0, output
     assert "2 of 2 dates run\n" in output
     assert "Traceback" not in output
     assert "OperationalError" not in output
-
-
-def lines_until(text: str, lines: Iterable[str]) -> list[str]:
-    """Return the lines up to the first one with a text."""
-    seen = []
-    for line in lines:
-        seen.append(line)
-        if text in line:
-            return seen
-    raise AssertionError(f"no line has {text!r}: {seen}")
 
 
 def test_tables_of_which_one_lacks_a_column_become_one_training(live: Live) -> None:

@@ -15,7 +15,7 @@ from pipeline.config.allowed import ALL
 from scripts.airflow.processes import alive, find
 from scripts.airflow.record import read_record
 from tests.listening import addresses
-from tests.scripts.commands import Commands
+from tests.scripts.commands import Commands, read_until
 from tests.waiting import until
 
 pytestmark = pytest.mark.long
@@ -99,16 +99,6 @@ def toy(tmp_path: Path) -> Iterator[Toy]:
     toy = Toy(tmp_path)
     yield toy
     toy.command("down")
-
-
-def read_until(process: "subprocess.Popen[str]", text: str) -> str:
-    assert process.stdout is not None
-    output = ""
-    for line in process.stdout:
-        output += line
-        if text in line:
-            return output
-    raise AssertionError(output)
 
 
 def test_run_prints_the_results_and_leaves_no_process(toy: Toy) -> None:

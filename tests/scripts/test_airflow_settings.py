@@ -90,6 +90,13 @@ def test_tasks_get_the_server_the_workspace_and_the_code() -> None:
     assert environ["no_proxy"].split(",") == [HOST, "localhost", "n"]
 
 
+def test_a_supervisor_waits_for_a_silent_api_server_as_long_as_the_scheduler_does() -> None:
+    silence_s = 300  # the default of [scheduler] task_instance_heartbeat_timeout
+    answer_s = 5  # of one heartbeat. Airflow 3.4 does not try it again.
+    environ = environment(layout_from({}), KEYS, 1, {})
+    assert int(environ["AIRFLOW__WORKERS__MAX_FAILED_HEARTBEATS"]) * answer_s >= silence_s
+
+
 @pytest.mark.parametrize(
     ("command", "option"), [("scheduler", "--skip-serve-logs"), ("triggerer", "--skip-serve-logs")]
 )
