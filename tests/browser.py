@@ -1,14 +1,12 @@
 """A real browser for tests: the Chromium of this machine, driven by Playwright. Import the fixture `browser`."""
 
 import io
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, sync_playwright
 
 from scripts.chromium import CHROMIUM
 from tests.waiting import until
@@ -24,28 +22,11 @@ def chromium() -> str:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A headless browser."""
-    with sync_playwright() as playwright, launched_chromium(playwright) as launched:
+    with sync_playwright() as playwright:
+        # Chromium has no sandbox inside a container. The pages are trusted, because the tests create them.
+        launched = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         yield launched
-
-
-@contextmanager
-def launched_chromium(playwright: Playwright) -> Iterator[Browser]:
-    """Yield a headless Chromium."""
-    # Chromium has no sandbox inside a container. The pages are trusted, because the tests create them.
-    launched = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-    yield launched
-    launched.close()
-
-
-@contextmanager
-def launched_firefox(playwright: Playwright) -> Iterator[Browser]:
-    """Yield a headless Firefox. If this machine has none, skip the test."""
-    path = next(filter(None, map(shutil.which, ("firefox-esr", "firefox"))), None)
-    if path is None:
-        pytest.skip("needs Firefox: apt-get install firefox-esr")
-    launched = playwright.firefox.launch(channel="moz-firefox", executable_path=path)
-    yield launched
-    launched.close()
+        launched.close()
 
 
 def patient(context: BrowserContext) -> BrowserContext:
@@ -81,7 +62,6 @@ _BOXES = """[...document.querySelectorAll(".plots > div")].map(plot => {
   return [plot.id, box.left + scrollX, box.top + scrollY, box.width, box.height];
 })"""
 CUT_LEGENDS = """[...document.querySelectorAll(".plots > div")].flatMap(place => {
-  if (!place.checkVisibility()) return [];  // in a folded part of the page
   const hosts = root => [...root.querySelectorAll("*")].filter(each => each.shadowRoot)
     .flatMap(each => [each, ...hosts(each.shadowRoot)]);
   const plot = place.getBoundingClientRect();

@@ -12,6 +12,7 @@ from pipeline.monitor.aggregation import ROWS
 from pipeline.monitor.diagnosis import percent, three_digits
 from pipeline.monitor.gpu_columns import busy_pct, gpus
 from pipeline.monitor.limits import Limit
+from pipeline.monitor.verdict import MIN_STEPS
 from pipeline.report.drawing import format_count
 from pipeline.report.figures import learning_sentence, spent_sentence
 from pipeline.report.utilization import MAX_BOUNDARIES
@@ -126,9 +127,9 @@ def _verdict(files: RunFiles, view: View, is_over: bool, now: float) -> str:
         of_steps = f"{format_count(int(steps), 'step')}, " if steps else ""
         ago = duration(max(0.0, now - ended))
         return f"From {begin} to {end} after the start ({of_steps}ended {ago} ago): {sentence}"
-    return (
-        "" if files.is_complete or is_over else "The bottleneck appears after 20 seconds and is updated every minute."
-    )
+    if files.is_complete or is_over:
+        return ""
+    return f"The bottleneck appears after 20 seconds and {MIN_STEPS} steady steps, and is updated every minute."
 
 
 def _tiles(files: RunFiles, view: View, step: int) -> Iterator[tuple[str, str]]:

@@ -749,6 +749,14 @@ def test_the_list_shows_the_error_of_a_failed_training(client: Client, runs: Non
     assert row["log"] == ["Log of train", "../dags/ours/runs/run%206/tasks/train"]
 
 
+def test_the_list_shows_which_task_failed_after_a_complete_training(client: Client, runs: None, trained: Path) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    add_run("ours", "run 6", str(trained), state="failed", failed={"report": 1}, error="the disk is full")
+    row = listed(client, logged_in("viewer", "us"))["rows"][0]
+    assert (row["state"], row["words"]) == ("trained", "Task report failed: the disk is full")
+
+
 def test_an_error_message_is_hidden_from_users_who_cannot_read_logs(
     client: Client, runs: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
