@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -17,20 +17,23 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Playwright, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from benchmarks.harness.ended_runs import add_runs, write_training
 from benchmarks.long_record import write_training as write_long_training
 from pipeline.monitor.row import Row
 from pipeline.monitor.verdict import diagnose_run, numbers
 from pipeline.report import write_report
-from tests.axe import serious
-from tests.browser import CUT_KEYS, CUT_LEGENDS, CUT_TITLES, Seen, launched_chromium, launched_firefox, patient
+from tests.axe import SIZES, serious
+from tests.browser import CUT_KEYS, CUT_LEGENDS, CUT_TITLES, Seen, browser, patient
+from tests.firefox import Firefox, firefox
 from tests.plugins.site import login_of, serving
 from tests.plugins.test_waits import set_tasks
 from tests.report.rich import Records, rich_run, sample
 from tests.report.test_report import picture
+from tests.waiting import until
 
+__all__ = ["browser"]
 pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(1800),
@@ -39,7 +42,6 @@ pytestmark = [
 ]
 SCREENSHOTS = os.environ.get("TENFOLD_TEST_SCREENSHOTS", "")
 """Folder for the screenshots. Without it, each is in the temporary folder of its test."""
-WIDTHS = (390, 768, 1280)
 HOUR_S = 3600.0
 FAILURES = {
     "extract": "source_uri must be a folder, a list or a table, got '/data/flowrs'. Did you mean '/data/flowers'?",
@@ -66,6 +68,7 @@ CUT = """() => {
 }"""
 """JavaScript that returns the elements whose text is wider than they are, and that nobody can scroll."""
 LISTED = """document.querySelector(".list tbody tr") || document.querySelector(".empty:not([hidden])")"""
+TRENDED = """document.querySelector(".list tbody tr") && document.querySelector(".trends")"""
 CHARTED = (
     """document.querySelector("section[data-drawn]") && !document.querySelector("article section:not([data-drawn])")"""
 )
@@ -196,10 +199,11 @@ def comparison_of(number: int, made: Made) -> str:
     return made.address("compare", *run_ids)
 
 
-Page = tuple[Callable[[Made], str], str]
+Kind = tuple[Callable[[Made], str], str]
 """What makes the runs of a page and returns its address, and the condition in the browser that it is complete."""
-PAGES: Mapping[str, Page] = {
-    **{f"list of {number}": (partial(list_of, number), LISTED) for number in (0, 1, 2, 20, 200, 10_000)},
+PAGES: Mapping[str, Kind] = {
+    **{f"list of {number}": (partial(list_of, number), LISTED) for number in (0, 1, 2)},
+    **{f"list of {number}": (partial(list_of, number), TRENDED) for number in (20, 200, 10_000)},
     "list of failures": (list_of_failures, LISTED),
     **{f"tab failed at {task}": (partial(failed_tab, task), SAID) for task in [*FAILURES][:4]},
     "tab failed at train": (partial(failed_tab, "train"), CHARTED),
@@ -221,18 +225,13 @@ class Site:
         self._folder = folder
         self._addresses: dict[str, tuple[str, str]] = {}
 
-    def opened(self, context: BrowserContext, name: str) -> Seen:
-        """Open a page, and wait until it is complete."""
+    def page(self, name: str) -> tuple[str, str, str]:
+        """Return the address of a page, the team whose users see it, and the condition that it is complete."""
         make, is_complete = PAGES[name]
         if name not in self._addresses:
             made = Made(name, self._folder)
             self._addresses[name] = make(made), made.team
-        address, team = self._addresses[name]
-        context.add_cookies(login_of(self.url, team))
-        seen = Seen(context.new_page())
-        seen.page.goto(address)
-        seen.until(f"Boolean({is_complete})")
-        return seen
+        return *self._addresses[name], is_complete
 
 
 @pytest.fixture(scope="module")
@@ -246,36 +245,12 @@ def site(airflow_database: None, tmp_path_factory: pytest.TempPathFactory) -> It
     remove_all()
 
 
-@pytest.fixture(scope="module")
-def playwright() -> Iterator[Playwright]:
-    with sync_playwright() as playwright:
-        yield playwright
-
-
-@pytest.fixture(scope="module")
-def chromium(playwright: Playwright) -> Iterator[Browser]:
-    with launched_chromium(playwright) as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def firefox(playwright: Playwright) -> Iterator[Browser]:
-    with launched_firefox(playwright) as browser:
-        yield browser
-
-
-def look_at(browser: Browser, site: Site, name: str, width: int, scheme: Any, picture_to: Path) -> Sequence[str]:
-    """Open a page, take its picture, and return what is wrong with it."""
-    size = {"width": width, "height": 900}
-    with patient(browser.new_context(base_url=site.url, viewport=size, color_scheme=scheme)) as context:
-        seen = site.opened(context, name)
-        seen.page.screenshot(path=picture_to, full_page=True)
-        evaluate = seen.page.evaluate
-        plots = [*evaluate(CUT_LEGENDS), *evaluate(CUT_TITLES)] if PAGES[name][1] == PLOTTED else evaluate(CUT_KEYS)
-        too_wide = (
-            ["the page scrolls sideways"] if evaluate("document.documentElement.scrollWidth > innerWidth") else []
-        )
-        return [*too_wide, *plots, *evaluate(CUT), *serious(seen.page), *seen.complaints]
+def problems(page: Page | Firefox, is_plotted: bool) -> list[str]:
+    """Return what is cut off in a page."""
+    cut = [CUT_LEGENDS, CUT_TITLES] if is_plotted else [CUT_KEYS]
+    is_too_wide = page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    found = [each for expression in (*cut, CUT) for each in page.evaluate(expression)]
+    return [*["the page scrolls sideways"] * is_too_wide, *found]
 
 
 def place_of_picture(tmp_path: Path, name: str) -> Path:
@@ -285,15 +260,31 @@ def place_of_picture(tmp_path: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", SIZES)
 @pytest.mark.parametrize("name", PAGES, ids=lambda name: name.replace(" ", "_"))
-def test_chromium(chromium: Browser, site: Site, tmp_path: Path, name: str, width: int, scheme: str) -> None:
-    picture_to = place_of_picture(tmp_path, f"{name} {width} {scheme}")
-    assert look_at(chromium, site, name, width, scheme, picture_to) == []
+def test_chromium(browser: Browser, site: Site, tmp_path: Path, name: str, width: int, scheme: Any) -> None:
+    size = {"width": width, "height": 900}
+    with patient(browser.new_context(base_url=site.url, viewport=size, color_scheme=scheme)) as context:
+        address, team, is_complete = site.page(name)
+        context.add_cookies(login_of(site.url, team))
+        seen = Seen(context.new_page())
+        seen.page.goto(address)
+        seen.until(f"Boolean({is_complete})")
+        seen.page.screenshot(path=place_of_picture(tmp_path, f"{name} {width} {scheme}"), full_page=True)
+        assert problems(seen.page, is_complete == PLOTTED) == []
+        assert serious(seen.page) == []
+        assert seen.complaints == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", PAGES, ids=lambda name: name.replace(" ", "_"))
-def test_firefox(firefox: Browser, site: Site, tmp_path: Path, name: str, scheme: str) -> None:
-    picture_to = place_of_picture(tmp_path, f"{name} firefox {scheme}")
-    assert look_at(firefox, site, name, 1280, scheme, picture_to) == []
+def test_firefox(site: Site, tmp_path: Path, name: str, scheme: str) -> None:
+    address, team, is_complete = site.page(name)
+    (profile := tmp_path / "profile").mkdir()
+    with firefox(profile, 1280, scheme) as window:
+        window.log_in(login_of(site.url, team)[0])
+        window.goto(site.url + address)
+        until(lambda: window.evaluate(f"Boolean({is_complete})"))
+        window.screenshot(place_of_picture(tmp_path, f"{name} firefox {scheme}"))
+        assert problems(window, is_complete == PLOTTED) == []
+        assert window.complaints == []
