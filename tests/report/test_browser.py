@@ -255,13 +255,13 @@ def test_each_run_of_a_comparison_can_be_switched_off(browser: Any, twenty: Path
 def test_a_live_comparison_loads_itself_again_until_a_box_is_unchecked(browser: Any, tmp_path: Path) -> None:
     runs = [load_compared(rich_run(tmp_path / name, epochs=2, steps=12)) for name in "ab"]
     page = tmp_path / "live.html"
-    page.write_text(render(Comparison(runs), [Named("a"), Named("b")], reload_s=1))
+    page.write_text(render(Comparison(runs), [Named("a"), Named("b")], reload_s=60))
     with browser.new_context(viewport={"width": WIDE, "height": 900}) as context:
+        context.clock.install()
         seen = Document(context, page)
         seen.page.locator("input[value=B]").uncheck()
-        seen.page.evaluate("window.is_first = true")
-        until(lambda: not seen.page.evaluate("window.is_first"))
-        seen.until("document.readyState == 'complete' && Bokeh.documents.length")
+        with seen.page.expect_event("load"):
+            context.clock.fast_forward(61_000)
         assert not seen.page.locator("input[value=B]").is_checked()
         seen.page.get_by_label("Show the newest values").uncheck()
         assert seen.page.url.endswith("#hidden=B&means=0&live=0")
