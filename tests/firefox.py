@@ -81,8 +81,8 @@ def firefox(folder: Path, width: int, scheme: str) -> Iterator[Firefox]:
     command = [program, "--headless", "--no-remote", "--remote-debugging-port=0", "--profile", str(folder)]
     with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
         try:
-            listening = until(lambda: re.search(r"BiDi listening on (ws://\S+)", log.read_text()))
-            with connect(f"{listening[1]}/session", max_size=None) as connection:
+            [url] = until(lambda: re.findall(r"BiDi listening on (ws://\S+)", log.read_text()))
+            with connect(f"{url}/session", max_size=None) as connection:
                 yield Firefox(connection, width)
         finally:
             process.terminate()

@@ -155,8 +155,9 @@ def _steps(intervals: pandas.DataFrame) -> Array:
 
 def _rows(intervals: pandas.DataFrame) -> Array:
     """Return the number of samples of each interval: 1 of a single sample, which a page shows closely."""
-    counts: Array = intervals.get(ROWS, pandas.Series(1.0, intervals.index)).fillna(1.0).to_numpy(dtype=float)
-    return counts
+    if ROWS not in intervals:
+        return np.ones(len(intervals))
+    return intervals[ROWS].fillna(1.0).to_numpy(dtype=float)
 
 
 def even_width(seconds: float) -> float:

@@ -32,7 +32,7 @@ def serving() -> Iterator[str]:
         thread.join()
 
 
-def login_of(url: str, *teams: str) -> list[dict[str, Any]]:
+def login_of(url: str, *teams: str) -> list[Any]:
     """Return the cookie of a viewer of these teams, as the page of Airflow leaves it in the browser."""
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser

@@ -263,7 +263,7 @@ def place_of_picture(tmp_path: Path, name: str) -> Path:
 @pytest.mark.parametrize("width", SIZES)
 @pytest.mark.parametrize("name", PAGES, ids=lambda name: name.replace(" ", "_"))
 def test_chromium(browser: Browser, site: Site, tmp_path: Path, name: str, width: int, scheme: Any) -> None:
-    size = {"width": width, "height": 900}
+    size: Any = {"width": width, "height": 900}
     with patient(browser.new_context(base_url=site.url, viewport=size, color_scheme=scheme)) as context:
         address, team, is_complete = site.page(name)
         context.add_cookies(login_of(site.url, team))

@@ -14,7 +14,7 @@ from tests.conftest import jpeg
 
 EVIL = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)>"
 NOT_UTF8 = "b\udcff.jpg"
-VOID = ("meta", "img")
+VOID = ("meta", "link", "img")
 
 
 class Page(HTMLParser):

@@ -266,7 +266,7 @@ def curves(samples: pandas.DataFrame) -> Iterator[tuple[str, float, float]]:
         "Network (MB/s): received": samples["sys/net_recv_Bps"] / 1e6,
         "Network (MB/s): sent": samples["sys/net_sent_Bps"] / 1e6,
     }
-    yield from ((title, float(values.mean()), float(values.max())) for title, values in shown.items())
+    yield from ((title, float(np.mean(values)), float(np.max(values))) for title, values in shown.items())
 
 
 def spent_words(count: Count) -> str:
