@@ -62,6 +62,7 @@ _BOXES = """[...document.querySelectorAll(".plots > div")].map(plot => {
   return [plot.id, box.left + scrollX, box.top + scrollY, box.width, box.height];
 })"""
 CUT_LEGENDS = """[...document.querySelectorAll(".plots > div")].flatMap(place => {
+  if (!place.checkVisibility()) return [];  // in a folded part of the page
   const hosts = root => [...root.querySelectorAll("*")].filter(each => each.shadowRoot)
     .flatMap(each => [each, ...hosts(each.shadowRoot)]);
   const plot = place.getBoundingClientRect();

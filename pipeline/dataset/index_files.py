@@ -6,7 +6,8 @@ follows from its shard, so a missing or damaged index can always be written agai
 
 import logging
 from array import array
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -90,26 +91,27 @@ def problem_of_index(folder: Place, shard: Shard) -> str:
     return f"{path} {problem}: `index` writes it again"
 
 
-def records_at(folder: Place, shard: Shard, numbers: Iterable[int]) -> dict[int, bytes]:
-    """Return the data of some records of a shard, verified, by their numbers from 0.
+def records_at(folder: Place, shard: Shard, numbers: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+    """Yield number (from 0) and data of some records of a shard, verified, in the order of their numbers.
 
     Without an index, the shard is read up to the last of these records. In a bucket, it is copied first.
 
     Raises DatasetError if a record is damaged.
     """
-    sizes, path = load_sizes(folder, shard), folder / shard.name
+    sizes, path, wanted = load_sizes(folder, shard), folder / shard.name, sorted({*numbers})
     if sizes is not None:
         offsets = offsets_of(sizes)
-        return {number: tfrecord.record_at(path, offsets[number], sizes[number]) for number in numbers}
-    wanted = set(numbers)
-    records = islice(tfrecord.read_records(path), max(wanted, default=-1) + 1)
-    found = {number: record for number, record in enumerate(records) if number in wanted}
-    if missing := wanted - found.keys():
+        yield from ((number, tfrecord.record_at(path, offsets[number], sizes[number])) for number in wanted)
+        return
+    missing = deque(wanted)
+    for number, record in enumerate(islice(tfrecord.read_records(path), wanted[-1] + 1 if wanted else 0)):
+        if number == missing[0]:
+            yield missing.popleft(), record
+    if missing:
         raise DatasetError(
-            f"{path} has no record {min(missing)}, but dataset.json says that it holds {shard.examples}: restore the "
+            f"{path} has no record {missing[0]}, but dataset.json says that it holds {shard.examples}: restore the "
             "file, or build the dataset again"
         )
-    return found
 
 
 def write_indexes(folder: Place, shards: Sequence[Shard]) -> dict[str, Any]:

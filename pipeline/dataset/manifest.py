@@ -1,8 +1,10 @@
 """A dataset: a folder of shards with a `dataset.json`, which is written last. No reader accepts a folder without it."""
 
 import json
+import logging
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -16,7 +18,7 @@ from pipeline import storage
 from pipeline.config.allowed import Outputs, require_output
 from pipeline.config.dataset_name import PATTERN
 from pipeline.config.example_kinds import IMAGES, KINDS, TABLE, data_of
-from pipeline.dataset.index_files import records_at
+from pipeline.dataset.index_files import load_sizes, records_at
 from pipeline.dataset.shard_lists import MAX_LISTED_SHARDS, Shard, read_shard_lists, shard_to_json, write_shard_lists
 from pipeline.dataset.unreadable import read_record
 from pipeline.errors import BadInput, ConflictError, DatasetError, require_format
@@ -25,8 +27,6 @@ from pipeline.records.format import RecordedImage, RecordFormat, as_file, read_i
 from pipeline.storage import BucketPath, ObjectStat, Place
 from pipeline.system.os_errors import unless_missing
 from pipeline.system.parallel import ordered_map
-from pipeline.tables.read import read_row
-from pipeline.tables.schema import Schema
 
 COMMIT = "dataset.json"
 CARD = "card.html"
@@ -52,6 +52,8 @@ _FILE = re.compile(_PLAIN)
 _SHARD = re.compile(rf"(\.\./\.\./{_VERSION.pattern}/)?{_PLAIN}")
 _CRC32C = re.compile("[0-9a-f]{8}")
 _Content = TypeVar("_Content")
+_UNREADABLE = "an example cannot be read: %s"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -376,14 +378,13 @@ def images_at(folder: Place, dataset: Dataset, split: str, positions: Sequence[i
 
     Only these records are read. A shard without an index is read up to the last of them, and in a bucket copied first.
     """
-    images = _read_at(folder, dataset, split, positions, lambda record: read_image(record, dataset.records))
-    return [(image.filename.decode("utf-8", "surrogateescape"), as_file(image)) for image in images]
+    return _read_at(folder, dataset, split, positions, lambda record: named_image(dataset, record))
 
 
-def rows_at(folder: Place, dataset: Dataset, split: str, positions: Sequence[int]) -> list[dict[str, Any]]:
-    """Return rows of a table as `read_row` does, by their positions through all shards of the split, from 0."""
-    schema = Schema.from_json(dataset.table)
-    return _read_at(folder, dataset, split, positions, lambda record: read_row(record, schema))
+def named_image(dataset: Dataset, record: bytes) -> tuple[str, bytes]:
+    """Return a record of the dataset as (key, JPEG or PNG file). Raises ValueError if it cannot be read."""
+    image = read_image(record, dataset.records)
+    return image.filename.decode("utf-8", "surrogateescape"), as_file(image)
 
 
 def key_at(folder: Place, dataset: Dataset, split: str, position: int) -> str:
@@ -399,17 +400,65 @@ def _read_at(
 ) -> list[_Content]:
     """Return what `read` returns for some records. Raises DatasetError if it raises ValueError for one of them."""
     found: dict[int, _Content] = {}
-    before = 0
+    for shard, before, numbers in _shards_with(folder, dataset, split, positions):
+        for number, record in records_at(folder, shard, numbers):
+            path = folder / shard.name
+            found[before + number] = read_record(read, record, dataset=dataset, path=path, number=number)
+    return [found[position] for position in positions]
+
+
+def readable_at(
+    folder: Place, dataset: Dataset, split: str, positions: Sequence[int], read: Callable[[bytes], _Content]
+) -> dict[int, _Content]:
+    """Return what `read` returns for each of these records that is sound, by its position in the split, from 0.
+
+    A damaged or missing record is logged and left out. Without an index, so are the records of its shard behind it. One
+    record is in memory at a time.
+
+    Raises DatasetError if the split has fewer examples.
+    """
+    found: dict[int, _Content] = {}
+    for shard, before, numbers in _shards_with(folder, dataset, split, positions):
+        path = folder / shard.name
+        for number, record in _sound_records(folder, shard, numbers):
+            try:
+                found[before + number] = read_record(read, record, dataset=dataset, path=path, number=number)
+            except DatasetError as error:
+                _log.warning(_UNREADABLE, error)
+    return found
+
+
+def _sound_records(folder: Place, shard: Shard, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    left = deque(numbers)
+    while left:
+        try:
+            for number, record in records_at(folder, shard, left):
+                left.popleft()
+                yield number, record
+        except DatasetError as error:
+            _log.warning(_UNREADABLE, error)
+            left.popleft()
+            if load_sizes(folder, shard) is None:
+                return
+        except FileNotFoundError as error:
+            _log.warning(_UNREADABLE, error)
+            return
+
+
+def _shards_with(
+    folder: Place, dataset: Dataset, split: str, positions: Sequence[int]
+) -> Iterator[tuple[Shard, int, list[int]]]:
+    """Yield each shard with some of these records, the position of its first record, and their numbers in the shard.
+
+    The numbers are ascending. Raises DatasetError if the split has fewer examples.
+    """
     if (last := max(positions, default=-1)) >= (count := dataset.splits[split].examples):
         raise DatasetError(f"{folder} has {count} {split} examples, so it has no example {last} (from 0)")
+    before = 0
     for shard in dataset.splits[split].shards:
-        wanted = {position - before for position in positions if 0 <= position - before < shard.examples}
-        if wanted:
-            path = folder / shard.name
-            for number, record in records_at(folder, shard, wanted).items():
-                found[before + number] = read_record(read, record, dataset=dataset, path=path, number=number)
+        if numbers := sorted({each - before for each in positions if 0 <= each - before < shard.examples}):
+            yield shard, before, numbers
         before += shard.examples
-    return [found[position] for position in positions]
 
 
 def _stat(path: Place) -> os.stat_result | ObjectStat | None:

@@ -102,7 +102,8 @@ class Shards:
     def _record(self, shard: int, number: int) -> bytes:
         name = self._shards[shard].name
         if not has_index(name):
-            return records_at(self.folder, self._shards[shard], [number])[number]
+            [(_, record)] = records_at(self.folder, self._shards[shard], [number])
+            return record
         self._require_offsets(shard)
         offset, end = self._offsets[shard][number : number + 2]
         return tfrecord.record_at(self.folder / name, offset, end - offset)

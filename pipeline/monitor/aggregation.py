@@ -23,6 +23,8 @@ MIN_INTERVAL_S = 2.0
 """An interval lasts at least this many seconds. See `Interval`."""
 HIGHEST = "/max"
 """Ending of the name of a maximum."""
+ROWS = "monitor/rows"
+"""The number of rows of an interval. A mean over several intervals needs it, because not all have equally many."""
 
 
 class Intervals:
@@ -32,11 +34,21 @@ class Intervals:
         share: An interval of a long run takes this part of the run so far: 1000 means a thousandth.
         of_batches: Metrics that intervals of batches have.
         all_epochs: Whether all epochs count. Otherwise, of epochs in quick succession only some do (`Spaced`).
+        counts_samples: Whether intervals of samples have their number (`ROWS`).
     """
 
-    def __init__(self, share: int = 1000, of_batches: Sequence[str] = OF_BATCHES, all_epochs: bool = True) -> None:
+    def __init__(
+        self,
+        share: int = 1000,
+        of_batches: Sequence[str] = OF_BATCHES,
+        all_epochs: bool = True,
+        counts_samples: bool = False,
+    ) -> None:
         self._of_batches = of_batches
-        self._open: dict[str, Interval | Spaced] = {"samples": Interval(share), "batches": Interval(share)}
+        self._open: dict[str, Interval | Spaced] = {
+            "samples": Interval(share, counts_rows=counts_samples),
+            "batches": Interval(share),
+        }
         if not all_epochs:
             self._open["epochs"] = Spaced(share)
 
@@ -67,8 +79,9 @@ class Interval:
       send at most 50 values a second (`Spaced`).
     """
 
-    def __init__(self, share: int = 1000) -> None:
+    def __init__(self, share: int = 1000, counts_rows: bool = False) -> None:
         self._share = share
+        self._counts_rows, self._rows = counts_rows, 0
         self._begin: float | None = None
         self._opened = 0.0
         self._sums: dict[str, tuple[int, float, float]] = {}
@@ -83,6 +96,7 @@ class Interval:
             complete = self.take()
             self._opened = row.time
         self._last = row
+        self._rows += 1
         for name, value in row.values.items():
             # One NaN would make the mean of the whole interval NaN.
             if math.isfinite(value):
@@ -99,7 +113,9 @@ class Interval:
             return None
         values = {name: total / count for name, (count, total, _) in self._sums.items()}
         values |= {f"{name}{HIGHEST}": highest for name, (_, _, highest) in self._sums.items()}
-        self._sums = {}
+        if self._counts_rows:
+            values[ROWS] = float(self._rows)
+        self._sums, self._rows = {}, 0
         return Row(self._last.kind, self._last.time, self._last.step, values)
 
 
@@ -144,15 +160,18 @@ def split_maxima(intervals: "pandas.DataFrame") -> "tuple[pandas.DataFrame, pand
 
 
 def aggregate_table(rows: "pandas.DataFrame", width: float) -> "tuple[pandas.DataFrame, pandas.DataFrame]":
-    """Return means and maxima of rows over intervals of `width` seconds, with time and step of the last row of each."""
+    """Return means and maxima of rows over intervals of `width` seconds, with time and step of the last row of each.
+
+    The means also have the number of rows (`ROWS`).
+    """
     groups = rows.groupby((rows["time"] // width).to_numpy(), sort=True)
     ends = groups[["time", "step"]].max()
     metrics = groups[[name for name in rows if name not in ends]]
-    return ends.join(metrics.mean()), ends.join(metrics.max())
+    return ends.join(metrics.mean()).assign(**{ROWS: groups.size().astype(float)}), ends.join(metrics.max())
 
 
 def widen(intervals: "pandas.DataFrame", width: float, weights: "Array") -> "tuple[pandas.DataFrame, pandas.DataFrame]":
-    """Return means and maxima over intervals of `width` seconds, from a table of narrower ones.
+    """Return means and maxima over intervals of `width` seconds, from a table of narrower ones. `ROWS` are added up.
 
     Args:
         intervals: The narrower intervals, oldest first, with means and maxima.
@@ -180,5 +199,8 @@ def widen(intervals: "pandas.DataFrame", width: float, weights: "Array") -> "tup
         return np.divide(sums, weight, out=np.full_like(sums, np.nan), where=weight > 0)
 
     means, highest = split_maxima(intervals)
+    widened = reduced(means, weighted)
+    if ROWS in means:
+        widened[ROWS] = np.add.reduceat(means[ROWS].to_numpy(dtype=float), starts)
     # `fmax` leaves out NaN, which stands for a metric that was not measured.
-    return reduced(means, weighted), reduced(highest, lambda values: np.fmax.reduceat(values, starts))
+    return widened, reduced(highest, lambda values: np.fmax.reduceat(values, starts))

@@ -28,14 +28,22 @@ class OverviewSink:
 
     def __init__(self, folder: Path) -> None:
         self._record = RecordSink(folder, SEGMENT_BYTES)
-        self._intervals = Intervals(SHARE, (*OF_BATCHES, "input/examples"))
+        self._intervals = Intervals(SHARE, (*OF_BATCHES, "input/examples"), counts_samples=True)
+        self._has_begun = False
 
     def write(self, row: Row) -> None:
         """Add a row, and write the intervals that are complete now. Raises OSError if the disk fails."""
         # No interval may have steps of two epochs, because the seconds of an epoch are the sum of its intervals.
         of_epoch = self._intervals.take(["batches"]) if row.kind == "epochs" else []
-        for interval in (*of_epoch, *self._intervals.add(row)):
+        for interval in (*of_epoch, *self._intervals.add(row), *self._first_sample(row)):
             self._record.write(interval)
+
+    def _first_sample(self, row: Row) -> list[Row]:
+        """Return the first sample as an interval of its own: readers take its time for the start of the training."""
+        if self._has_begun or row.kind != "samples":
+            return []
+        self._has_begun = True
+        return self._intervals.take(["samples"])
 
     def close(self) -> None:
         """Write the intervals that are open. Raises OSError if the disk fails; everything is closed then, too."""

@@ -41,32 +41,61 @@ def report_run(run: Place) -> Place:
         DatasetError: The folder holds no run, or the dataset of the run does not exist any more.
         SettingsError: The administrator does not allow the dataset.
     """
-    from pipeline.dataset.manifest import images_at, load_allowed, rows_at
-    from pipeline.report.mistakes import FILE, shown_positions
-    from pipeline.report.table_columns import texts_of
+    from pipeline.dataset.manifest import load_allowed
+    from pipeline.report.mistakes import FILE
     from pipeline.runs.recorded_run import load_answers
     from pipeline.runs.run import load_run
-    from pipeline.tables.schema import Schema
 
     with _local_folder(run, REPORT_FILES) as folder:
         place = place_of(load_run(folder).dataset)
         dataset, answers = load_allowed(place), load_answers(folder)
-        positions = [] if answers is None else shown_positions(answers).tolist()
-        images, rows = [], []
+        pictures: Sequence[tuple[str, str]] = ()
+        rows: Sequence[Mapping[str, str]] = ()
         if answers is not None:
             _write_mistakes(folder / FILE, answers, place, dataset)
-        # A complete training must get its page, so a damaged record only costs the examples.
-        with _warned("the report shows no examples"):
-            if kind_of(dataset).has_pictures:
-                images = images_at(place, dataset, dataset.judged_split, positions)
-            elif dataset.table:
-                schema = Schema.from_json(dataset.table)
-                rows = [texts_of(row, schema) for row in rows_at(place, dataset, dataset.judged_split, positions)]
-        write_report(folder, images, rows)
+            # A complete training must get its page, so a lost dataset only costs the examples.
+            with _warned("the report shows no examples"):
+                if kind_of(dataset).has_pictures:
+                    pictures = _pictures(answers, place, dataset)
+                elif dataset.table:
+                    rows = _rows(answers, place, dataset)
+        write_report(folder, pictures, rows)
         for file in (folder / FILE, folder / REPORT):
             if not isinstance(run, Path) and file.exists():
                 move_whole(file, run / file.name)
     return run / REPORT
+
+
+def _pictures(answers: "Answers", place: Place, dataset: "Dataset") -> list[tuple[str, str]]:
+    """Return key and thumbnail of each wrong image that the page shows. Both are empty if it cannot be read."""
+    from pipeline.dataset.manifest import named_image, readable_at
+    from pipeline.report.components import thumbnail
+    from pipeline.report.mistakes import THUMBNAIL, shown_positions
+
+    def picture(record: bytes) -> tuple[str, str]:
+        key, encoded = named_image(dataset, record)
+        return key, thumbnail(encoded, THUMBNAIL) or ""
+
+    positions = shown_positions(answers).tolist()
+    found = readable_at(place, dataset, dataset.judged_split, positions, picture)
+    return [found.get(position, ("", "")) for position in positions]
+
+
+def _rows(answers: "Answers", place: Place, dataset: "Dataset") -> list[Mapping[str, str]]:
+    """Return the values of each wrong row that the page shows. There are none if the row cannot be read."""
+    from pipeline.dataset.manifest import readable_at
+    from pipeline.report.mistakes import shown_positions
+    from pipeline.report.table_columns import texts_of
+    from pipeline.tables.read import read_row
+    from pipeline.tables.schema import Schema
+
+    schema, positions = Schema.from_json(dataset.table), shown_positions(answers).tolist()
+
+    def texts(record: bytes) -> Mapping[str, str]:
+        return texts_of(read_row(record, schema), schema)
+
+    found = readable_at(place, dataset, dataset.judged_split, positions, texts)
+    return [found.get(position, {}) for position in positions]
 
 
 def _write_mistakes(path: Path, answers: "Answers", place: Place, dataset: "Dataset") -> None:
@@ -136,7 +165,7 @@ def _local_folder(run: Place, names: tuple[str, ...]) -> Iterator[Path]:
 
 
 def write_report(
-    run_folder: Path, images: Sequence[tuple[str, bytes]] = (), rows: Sequence[Mapping[str, str]] = ()
+    run_folder: Path, pictures: Sequence[tuple[str, str]] = (), rows: Sequence[Mapping[str, str]] = ()
 ) -> Path:
     """Write `run_folder/report.html` and return its path. An older page stays until the new one is complete.
 
@@ -144,8 +173,9 @@ def write_report(
 
     Args:
         run_folder: The folder of the run.
-        images: (key, encoded image) of the wrong images that the page shows, in the order of `shown_positions`.
-        rows: For a table, the values of the wrong rows that the page shows, by column.
+        pictures: Key and data URI of the wrong images that the page shows, in the order of `shown_positions`. The URI
+            is empty if the image cannot be read.
+        rows: For a table, the values of the wrong rows that the page shows, by column; empty if the row cannot be read.
 
     Raises:
         OSError: The folder cannot be written.
@@ -160,6 +190,6 @@ def write_report(
     with write_whole(path) as file:
         has_csv = (run_folder / FILE).is_file()
         stages = input_stages(run_folder)
-        page = render(load(run_folder), load_answers(run_folder), images, rows, has_csv, stages)
+        page = render(load(run_folder), load_answers(run_folder), pictures, rows, has_csv, stages)
         file.write(page.encode("utf-8", "backslashreplace"))
     return path

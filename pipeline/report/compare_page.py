@@ -60,8 +60,17 @@ class Result:
     cells: tuple[Cell, ...]
 
 
-def render(comparison: Comparison, named: Sequence[Named], left_out: Sequence[str] = ()) -> str:
-    """Return the page as HTML that loads nothing from anywhere. `left_out` says why other runs are not compared."""
+def render(
+    comparison: Comparison, named: Sequence[Named], left_out: Sequence[str] = (), reload_s: int | None = None
+) -> str:
+    """Return the page as HTML that loads nothing from anywhere.
+
+    Args:
+        comparison: The runs.
+        named: Where each run is.
+        left_out: Why other runs are not compared.
+        reload_s: The page loads itself again after this many seconds; None for a page that stays as it is.
+    """
     runs = comparison.runs
     drawn = [learning(comparison), speed(runs), time_spent(runs), times(runs), busy(runs)]
     return page_of(
@@ -71,6 +80,7 @@ def render(comparison: Comparison, named: Sequence[Named], left_out: Sequence[st
         order=_order(comparison),
         verdict=paragraphs(comparison),
         left_out=left_out,
+        reload_s=reload_s,
         result_head=result_head(comparison),
         groups=groups(comparison),
         has_groups=bool(comparison.groups),

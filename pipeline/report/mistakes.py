@@ -16,7 +16,6 @@ from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.estimates import MAX_MISTAKES, Array
 from pipeline.evaluation.scales import four_digits
 from pipeline.monitor.diagnosis import percent
-from pipeline.report.components import thumbnail
 
 FILE = "mistakes.csv"
 """The file beside the report that lists the wrong answers."""
@@ -95,7 +94,7 @@ def listed_positions(answers: Answers) -> Array:
 def view(
     evaluation: Mapping[str, Any],
     answers: Answers,
-    images: Sequence[tuple[str, bytes]],
+    pictures: Sequence[tuple[str, str]],
     values: Sequence[Mapping[str, str]],
 ) -> Mistakes | None:
     """Return the section; None if all answers are right.
@@ -103,21 +102,21 @@ def view(
     Args:
         evaluation: The content of `evaluation.json`.
         answers: The answers that it is about.
-        images: Key and file of each image of `shown_positions`. A report that is drawn without the dataset has none.
-        values: For a table, the values of each row of `shown_positions`, by column.
+        pictures: Key and data URI of each image of `shown_positions`. The URI is empty if the image cannot be read. A
+            report that is drawn without the dataset has none.
+        values: For a table, the values of each row of `shown_positions`, by column; empty if the row cannot be read.
     """
     wrong = answers.wrong()
     if not len(wrong):
         return None
     positions, names = shown_positions(answers), names_in(evaluation)
     marks, rows = _marks(answers, positions), answers.mistakes_at(positions)
-    columns = list(values[0]) if values else []
+    columns = list(next(filter(None, values), {}))
     if answers.noun == "image":
-        of_images = zip(marks, rows, images, strict=False)
-        shown = [_picture(mark, row, image, names) for mark, row, image in of_images]
-        shown = [each for each in shown if each.uri]
+        of_images = zip(marks, rows, pictures, strict=False)
+        shown = [_picture(mark, row, picture, names) for mark, row, picture in of_images if picture[1]]
     else:
-        cells = [list(row.values())[:MAX_COLUMNS] for row in values] or [[]] * len(rows)
+        cells = [[row.get(name, "-") for name in columns[:MAX_COLUMNS]] for row in values] or [[]] * len(rows)
         of_rows = zip(marks, rows, cells, strict=True)
         shown = [Mistake(marks=mark, cells=[*_judged(row, names), *each]) for mark, row, each in of_rows]
     return Mistakes(
@@ -154,9 +153,9 @@ def _value(group: int, class_id: int) -> str:
     return f"class-{group}-{class_id}"
 
 
-def _picture(mark: Sequence[str], row: Mapping[str, Any], image: tuple[str, bytes], names: Sequence[str]) -> Mistake:
-    """Return a wrong answer about an image. Its `uri` is empty if the image cannot be decoded."""
-    key, encoded = image
+def _picture(mark: Sequence[str], row: Mapping[str, Any], picture: tuple[str, str], names: Sequence[str]) -> Mistake:
+    """Return a wrong answer about an image."""
+    key, uri = picture
     if "labels" in row:
         label = ", ".join(names[each] for each in row["labels"])
         answer = f"{percent(row['probability'])} {names[row['label']]}"
@@ -164,7 +163,6 @@ def _picture(mark: Sequence[str], row: Mapping[str, Any], image: tuple[str, byte
     else:
         label, predicted = names[row["label"]], names[row["predicted"]]
         answer, description = f"{percent(row['probability'])} {predicted}", f"{label}, predicted as {predicted}"
-    uri = thumbnail(encoded, THUMBNAIL) or ""
     return Mistake(marks=mark, uri=uri, key=key, label=label, answer=answer, description=description)
 
 

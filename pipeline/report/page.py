@@ -45,7 +45,7 @@ def load(folder: Path) -> RecordedRun:
 def render(
     run: RecordedRun,
     answers: Answers | None = None,
-    images: Sequence[tuple[str, bytes]] = (),
+    pictures: Sequence[tuple[str, str]] = (),
     rows: Sequence[Mapping[str, str]] = (),
     has_csv: bool = False,
     stages: InputStages | None = None,
@@ -55,7 +55,7 @@ def render(
     Args:
         run: The run.
         answers: The answers of the model to the examples that judge it.
-        images: Key and file of each image of `shown_positions` of the answers.
+        pictures: Key and data URI of each image of `shown_positions` of the answers.
         rows: For a table, the values of each row of `shown_positions`, by column.
         has_csv: Whether `mistakes.csv` is beside the page.
         stages: What the stages of the input cost, if that was measured.
@@ -87,7 +87,7 @@ def render(
         promotion=run.files.decision,
         **drawn,
         timing=timing(run, summary),
-        mistakes=mistakes.view(run.evaluation, answers, images, rows) if answers is not None and evaluated else None,
+        mistakes=mistakes.view(run.evaluation, answers, pictures, rows) if answers is not None and evaluated else None,
         csv=mistakes.FILE if has_csv else "",
         dataset=card.essentials(run.dataset, run.rejected) if run.dataset else None,
         dataset_sentence=dataset_sentence(run.dataset) if run.dataset else "",

@@ -48,12 +48,12 @@ class RecordFolders:
         self._copies: dict[str, _Copy] = {}
         self._lock = threading.Lock()
 
-    def local_folder(self, training: Place, room: int = MAX_TOTAL_BYTES) -> Path:
+    def local_folder(self, training: Place, room: "Room") -> Path:
         """Return a folder with all that a comparison reads of a training.
 
         Args:
             training: The folder of the training.
-            room: Maximum size of its files: what the other trainings of the comparison leave of MAX_TOTAL_BYTES.
+            room: That of all trainings of the comparison.
 
         Raises:
             SizeError: The files together, or one of them, are too large.
@@ -62,14 +62,16 @@ class RecordFolders:
             AccessError: The bucket cannot be used.
         """
         if isinstance(training, Path):
-            _require_readable(training, room)
+            _require_readable(training)
+            room.take(training, size_of(training))
             return training
         copy = self._copy_of(str(training))
         try:
             self._questions.ask(training.bucket, training, lambda: self._fetch(copy, training, room))
         except NoAnswer as error:
             raise StorageError(f"{training} is still being copied. Reload the page in a minute") from error
-        _require_readable(copy.folder, room)
+        _require_readable(copy.folder)
+        room.take(training, size_of(copy.folder))
         return copy.folder
 
     def _copy_of(self, name: str) -> _Copy:
@@ -84,9 +86,9 @@ class RecordFolders:
             self._copies[name] = copy  # The last one was used most recently.
             return copy
 
-    def _fetch(self, copy: _Copy, training: BucketPath, room: int) -> None:
+    def _fetch(self, copy: _Copy, training: BucketPath, room: "Room") -> None:
         size = sum(each.stat.st_size for each in objects(training) if each.key.startswith(COMPARISON_FILES))
-        _require_total(training, size, room)
+        room.take(training, size)
         with self._lock:
             copy.size = size
             for other in [key for key, each in self._copies.items() if each is not copy]:
@@ -98,20 +100,40 @@ class RecordFolders:
         shutil.rmtree(self._copies.pop(name).folder, ignore_errors=True)
 
 
+class Room:
+    """What the trainings of a comparison may have together, in bytes. Any number of threads may use it."""
+
+    def __init__(self, size: int | None = None) -> None:
+        self._size = MAX_TOTAL_BYTES if size is None else size
+        self._taken: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def take(self, training: Place, size: int) -> None:
+        """Take `size` bytes for a training, in place of those that it took before. Raises SizeError if it is full."""
+        with self._lock:
+            self._taken.pop(str(training), None)
+            if size > min(self._size - sum(self._taken.values()), MAX_RECORD_BYTES):
+                raise SizeError(
+                    f"the record of {training} has {size / 1e6:,.0f} MB. A page reads {MAX_RECORD_BYTES / 1e6:,.0f} MB "
+                    f"of a run and {MAX_TOTAL_BYTES / 1e6:,.0f} MB of all runs: compare fewer runs, or use `report "
+                    "compare`"
+                )
+            self._taken[str(training)] = size
+
+
 def size_of(folder: Path) -> int:
     """Return the size of the files in a local folder that a comparison reads."""
     return sum(map(_size_of, _files(folder)))
 
 
-def _require_readable(folder: Path, room: int) -> None:
-    """Raise an error if files of a run could exhaust the memory of the API server, or block it: others may write them.
+def _require_readable(folder: Path) -> None:
+    """Raise an error if a file of a run could exhaust the memory of the API server, or block it: others may write it.
 
     Raises:
         SizeError, DatasetError: As of `RecordFolders.local_folder`.
     """
     for path in _files(folder):
         require_size(path, _size_of(path), MAX_FILE_BYTES)
-    _require_total(folder, size_of(folder), room)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -127,11 +149,3 @@ def _size_of(path: Path) -> int:
     if not stat.S_ISREG(status.st_mode):
         raise DatasetError(f"{path} is no regular file: check who made it, and remove it")
     return status.st_size
-
-
-def _require_total(training: Place, size: int, room: int) -> None:
-    if size > min(room, MAX_RECORD_BYTES):
-        raise SizeError(
-            f"the record of {training} has {size / 1e6:,.0f} MB. A page reads {MAX_RECORD_BYTES / 1e6:,.0f} MB of a "
-            f"run and {MAX_TOTAL_BYTES / 1e6:,.0f} MB of all runs: compare fewer runs, or use `report compare`"
-        )

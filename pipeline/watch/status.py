@@ -8,9 +8,11 @@ import numpy as np
 import pandas
 
 from pipeline.evaluation.best_epoch import best_epoch
+from pipeline.monitor.aggregation import ROWS
 from pipeline.monitor.diagnosis import percent, three_digits
 from pipeline.monitor.gpu_columns import busy_pct, gpus
 from pipeline.monitor.limits import Limit
+from pipeline.monitor.verdict import MIN_STEPS
 from pipeline.report.drawing import format_count
 from pipeline.report.figures import learning_sentence, spent_sentence
 from pipeline.report.utilization import MAX_BOUNDARIES
@@ -126,9 +128,9 @@ def _verdict(files: RunFiles, view: View, is_over: bool, now: float) -> str:
         of_steps = f"{format_count(int(steps), 'step')}, " if steps else ""
         ago = duration(max(0.0, now - ended))
         return f"From {begin} to {end} after the start ({of_steps}ended {ago} ago): {sentence}"
-    return (
-        "" if files.is_complete or is_over else "The bottleneck appears after 20 seconds and is updated every minute."
-    )
+    if files.is_complete or is_over:
+        return ""
+    return f"The bottleneck appears after 20 seconds and {MIN_STEPS} steady steps, and is updated every minute."
 
 
 def _tiles(files: RunFiles, view: View, step: int) -> Iterator[tuple[str, str]]:
@@ -163,7 +165,7 @@ def _busy_tile(files: RunFiles, view: View) -> Iterator[tuple[str, str]]:
     samples = _rows_judged(files, view.samples)
     if "sys/cpu_pct" in samples and len(samples):
         label = "GPU busy" if len(gpus(samples, "util_pct").columns) else "processor busy"
-        yield label, f"{busy_pct(samples).mean():.0f}%"
+        yield label, f"{_busy_pct(samples):.0f}%"
 
 
 def _rows_judged(files: RunFiles, rows: Intervals) -> pandas.DataFrame:
@@ -273,9 +275,20 @@ def _machine_sentence(view: View) -> str:
     rows = view.samples.means
     if "sys/cpu_pct" not in rows or not len(rows):
         return "No sample has been taken yet."
-    busy = gpus(rows, "util_pct")
-    gpu = f", the GPU {float(np.nanmean(busy)):.0f}%" if len(busy.columns) else "; no GPU was found"
-    return f"The processor was {rows['sys/cpu_pct'].mean():.0f}% busy on average{gpu}."
+    gpu = f", the GPU {_busy_pct(rows):.0f}%" if len(gpus(rows, "util_pct").columns) else "; no GPU was found"
+    return f"The processor was {_mean(rows, 'sys/cpu_pct'):.0f}% busy on average{gpu}."
+
+
+def _busy_pct(rows: pandas.DataFrame) -> float:
+    """Return how busy the GPUs were in all samples of some intervals (%), or the processor without a GPU."""
+    return _mean(rows.assign(busy=busy_pct(rows)), "busy")
+
+
+def _mean(rows: pandas.DataFrame, name: str) -> float:
+    """Return the mean of a metric over all samples of some intervals. An interval may have few samples."""
+    values = rows[name].to_numpy(dtype=float)
+    known = np.isfinite(values)
+    return float(np.average(values[known], weights=rows[ROWS].to_numpy(dtype=float)[known])) if known.any() else np.nan
 
 
 def _servers_sentence(view: View) -> str:
@@ -290,7 +303,7 @@ def _servers_sentence(view: View) -> str:
 def _busy_by_server(view: View) -> dict[int, float]:
     """Return how busy the GPUs of each training server were in the last minute (%), or its processor without a GPU."""
     return {
-        index: float(busy_pct(lately(samples)).mean())
+        index: _busy_pct(lately(samples))
         for index, samples in view.servers.items()
         if "sys/cpu_pct" in samples.means and len(samples.means)
     }
@@ -339,8 +352,8 @@ def _machine_rows(view: View) -> Rows:
     rows = []
     for panel, curves in view.panels:
         for curve in curves:
-            means, highest = view.samples.means[curve.column].dropna(), view.samples.highest[curve.column]
-            values = (means.mean(), highest.max(), means.iloc[-1])
+            means, highest = view.samples.means, view.samples.highest[curve.column]
+            values = (_mean(means, curve.column), highest.max(), means[curve.column].dropna().iloc[-1])
             numbers = [three_digits(float(value) / panel.per_unit) for value in values]
             rows.append([f"{panel.title}: {curve.label}", *numbers])
     return rows

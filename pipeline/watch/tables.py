@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pandas
 
-from pipeline.monitor.aggregation import HIGHEST, MIN_INTERVAL_S, aggregate_table, split_maxima, widen
+from pipeline.monitor.aggregation import HIGHEST, MIN_INTERVAL_S, ROWS, aggregate_table, split_maxima, widen
 from pipeline.monitor.gpu_columns import is_combined
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import closed, first_time, read_segment, segments, surviving_rows
@@ -65,7 +65,8 @@ class Intervals(NamedTuple):
 def intervals(folder: Path, kind: str, span: Span | None = None) -> Intervals:
     """Return the intervals of a record in the folder of a training server, narrower within `span`.
 
-    The means of `kind` batches have a column `steps`: the number of steps in each interval.
+    The means of `kind` batches have a column `steps`: the number of steps in each interval. Those of samples have a
+    column `ROWS` with their number.
     """
     overview = _joined(segments(folder / OVERVIEW, kind), kind)
     evened, latest = _evened(overview, kind), _latest(folder, kind, overview)
@@ -81,6 +82,8 @@ def intervals(folder: Path, kind: str, span: Span | None = None) -> Intervals:
     means = pandas.concat([part.means for part in parts], ignore_index=True)
     if kind == "batches":
         means["steps"] = _steps(means)
+    else:
+        means[ROWS] = _rows(means)
     return Intervals(means, pandas.concat([part.highest for part in parts], ignore_index=True), evened.settled)
 
 
@@ -129,7 +132,7 @@ def _read(path: Path) -> pandas.DataFrame:
 
 def _is_drawn(column: str) -> bool:
     name = column.removesuffix(HIGHEST)
-    return name in DRAWN or not name.startswith(_SAMPLED) or is_combined(name)
+    return name == ROWS or name in DRAWN or not name.startswith(_SAMPLED) or is_combined(name)
 
 
 def _evened(overview: pandas.DataFrame, kind: str) -> Intervals:
@@ -140,7 +143,7 @@ def _evened(overview: pandas.DataFrame, kind: str) -> Intervals:
     width = even_width(last - first)
     if width <= MIN_INTERVAL_S:
         return Intervals(*split_maxima(overview), last)
-    weights = _steps(overview) if kind == "batches" else np.ones(len(overview))
+    weights = _steps(overview) if kind == "batches" else _rows(overview)
     # The last interval of this width still grows, so it is not settled.
     return Intervals(*widen(overview, width, weights), last // width * width)
 
@@ -148,6 +151,13 @@ def _evened(overview: pandas.DataFrame, kind: str) -> Intervals:
 def _steps(intervals: pandas.DataFrame) -> Array:
     """Return the steps of each interval; 0 for one in which a retry went back, until the overview is updated."""
     return np.maximum(np.diff(intervals["step"].to_numpy(dtype=float), prepend=0.0), 0.0)
+
+
+def _rows(intervals: pandas.DataFrame) -> Array:
+    """Return the number of samples of each interval: 1 of a single sample, which a page shows closely."""
+    if ROWS not in intervals:
+        return np.ones(len(intervals))
+    return intervals[ROWS].fillna(1.0).to_numpy(dtype=float)
 
 
 def even_width(seconds: float) -> float:

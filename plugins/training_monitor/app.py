@@ -7,7 +7,8 @@ inserts it as text, so that no name of a file, a label or a run is ever parsed a
 import json
 import os
 import stat
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial, wraps
 from http import HTTPStatus
 from pathlib import Path
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from pipeline.report.compared_run import ComparedRun
     from pipeline.watch.copies import Copies
     from pipeline.watch.questions import Questions
-    from pipeline.watch.records import RecordFolders
+    from pipeline.watch.records import RecordFolders, Room
 
 STATIC = Path(__file__).with_name("static")
 ASSETS = (
@@ -60,6 +61,8 @@ MAX_LOOKS = 4
 """Limit for the forms that are checked at once. A look at a source that does not answer takes two seconds."""
 MAX_ANSWERS_BYTES = 512 << 20
 """Maximum size of the answers of all models of a comparison in memory."""
+RELOAD_S = 60
+"""The page of a comparison is loaded again after this many seconds, while one of its runs goes on."""
 MAX_DOCUMENT_BYTES = 64 << 20
 """Maximum size of a document, on a disk or in a bucket. Others may write it, and its reader holds it in memory."""
 PAGES = {
@@ -503,52 +506,85 @@ def comparison(
         raise HTTPException(422, f"a comparison has 2 to {MAX_RUNS} runs, each with its dag_id and its run_id")
     if not any(may_see_runs_of(each) for each, _ in asked):
         raise HTTPException(403, "you do not have permission to see the runs of these DAGs")
-    room = _Room()
-    compared = [_compared(request.app.state.record_folders, *ids, may_see_runs_of, room) for ids in asked]
-    found = [each for each in compared if not isinstance(each, str)]
-    left_out = [each for each in compared if isinstance(each, str)]
+    runs = [_asked_run(*ids, may_see_runs_of) for ids in asked]
+    found, left_out = _compared_and_left_out(request.app.state.record_folders, runs)
     if len(found) < 2:
         raise HTTPException(404, " ".join(["two runs are needed for a comparison.", *left_out]))
-    runs, named = zip(*found, strict=True)
-    page = render(Comparison(runs), named, left_out).encode("utf-8", "backslashreplace")
-    return HTMLResponse(page, headers=DOCUMENT_HEADERS)
+    is_live = any(each.run and not each.run.is_over for each in runs)
+    compared, named = zip(*found, strict=True)
+    page = render(Comparison(compared), named, left_out, RELOAD_S if is_live else None)
+    return HTMLResponse(page.encode("utf-8", "backslashreplace"), headers=DOCUMENT_HEADERS)
 
 
-class _Room:
-    """What the runs of a comparison may still take of its limits, in bytes."""
+@dataclass(frozen=True)
+class _Asked:
+    """A run that a person wants to compare."""
 
-    def __init__(self) -> None:
-        from pipeline.watch.records import MAX_TOTAL_BYTES
+    name: str
+    run: AirflowRun | None = None
+    """None if there is none, or if the user may not see it."""
+    why_not: str = ""
+    """Why it is left out; empty if it can be compared."""
 
-        self.records, self.answers = MAX_TOTAL_BYTES, MAX_ANSWERS_BYTES
+    def left_out(self, why: str) -> str:
+        return f"{self.name} is left out: {why}."
 
 
-def _compared(
-    folders: "RecordFolders", dag_id: str, run_id: str, may_see_runs_of: MayRead, room: _Room
-) -> "tuple[ComparedRun, Named] | str":
-    """Return what a comparison shows of a run, or a sentence that says why it is left out."""
-    from pipeline.report.compare_page import Named
-    from pipeline.report.compared_run import load_compared
-    from pipeline.watch.records import size_of
-
-    name = f"{run_id} of {dag_id} is left out:"
+def _asked_run(dag_id: str, run_id: str, may_see_runs_of: MayRead) -> _Asked:
+    name = f"{run_id} of {dag_id}"
     if not may_see_runs_of(dag_id):
-        return f"{name} you do not have permission to see the runs of this DAG."
+        return _Asked(name, why_not="you do not have permission to see the runs of this DAG")
     run = find_run(dag_id, run_id)
     if run is None:
-        return f"{name} there is no run with this id."
-    if run.training is None:
-        return f"{name} {run.refusal or 'it has no training yet, or never had one'}."
+        return _Asked(name, why_not="there is no run with this id")
+    why_not = "" if run.training else run.refusal or "it has no training yet, or never had one"
+    return _Asked(name, run, why_not)
+
+
+def _compared_and_left_out(
+    folders: "RecordFolders", runs: Sequence[_Asked]
+) -> "tuple[list[tuple[ComparedRun, Named]], list[str]]":
+    """Return what a comparison shows of each run, and a sentence for each run that is left out."""
+    from pipeline.system.parallel import ordered_map
+    from pipeline.watch.questions import MAX_PER_BUCKET
+    from pipeline.watch.records import Room
+
+    found, left_out, answers_bytes = [], [], MAX_ANSWERS_BYTES
+    # A silent bucket lets each of its runs wait, so they wait together.
+    records = ordered_map(partial(_record_of, folders, Room()), runs, MAX_PER_BUCKET)
+    for asked, folder in zip(runs, records, strict=True):
+        each = folder if isinstance(folder, str) else _compared(asked, folder, answers_bytes)
+        if isinstance(each, str):
+            left_out.append(asked.left_out(each))
+        else:
+            found.append(each)
+            answers_bytes -= each[0].answers_bytes
+    return found, left_out
+
+
+def _record_of(folders: "RecordFolders", room: "Room", asked: _Asked) -> Path | str:
+    """Return a local folder with the record of a run, or why it is left out."""
+    if asked.why_not or asked.run is None or asked.run.training is None:
+        return asked.why_not
     try:
-        require_folder(run.training)
-        folder = folders.local_folder(run.training, room.records)
-        room.records -= size_of(folder)
-        compared = load_compared(folder, room.answers)
-        room.answers -= compared.answers_bytes
+        require_folder(asked.run.training)
+        return folders.local_folder(asked.run.training, room)
+    except (TenfoldError, OSError) as error:
+        return f"it cannot be read: {error}"
+
+
+def _compared(asked: _Asked, folder: Path, answers_bytes: int) -> "tuple[ComparedRun, Named] | str":
+    """Return what a comparison shows of a run, or why it is left out. Its answers have at most `answers_bytes`."""
+    from pipeline.report.compare_page import Named
+    from pipeline.report.compared_run import load_compared
+
+    assert asked.run is not None
+    try:
+        compared = load_compared(folder, answers_bytes)
     # The last ones: a file has text or a list where a number belongs, or lacks a value.
     except (TenfoldError, OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
-        return f"{name} it cannot be read: {error}."
+        return f"it cannot be read: {error}"
     if not compared.files.run:
-        return f"{name} its files were removed."
-    dag, quoted = (quote(each, safe="") for each in (dag_id, run_id))
-    return compared, Named(dag_id, f"../dags/{dag}/runs/{quoted}/plugin/training")
+        return "its files were removed"
+    dag, quoted = (quote(each, safe="") for each in (asked.run.dag_id, asked.run.run_id))
+    return compared, Named(asked.run.dag_id, f"../dags/{dag}/runs/{quoted}/plugin/training")

@@ -83,8 +83,10 @@ def _in_airflow(run: AirflowRun, summary: "Summary | None") -> "Summary":
 
     if summary is None:
         return with_settings(_without_training(run), run.settings)
-    if run.failure and summary.state == "stopped":
-        return replace(summary, state="failed", words=run.failure.sentence)
+    if run.failure and summary.state in ("stopped", "trained"):
+        # A complete training is of use, even if a task after it failed.
+        state = "failed" if summary.state == "stopped" else summary.state
+        return replace(summary, state=state, words=run.failure.sentence)
     if run.stage and run.stage.state == "waiting" and summary.state in _WITHOUT_STEPS:
         return replace(summary, state="waiting", words=run.stage.words)
     return summary

@@ -12,7 +12,7 @@ from pipeline.dataset import lists
 from pipeline.dataset.content_hashes import HASH_BYTES
 from pipeline.dataset.groups import groups_of_split
 from pipeline.dataset.lists import read_listed
-from pipeline.dataset.manifest import load, require_shards, rows_at
+from pipeline.dataset.manifest import load, require_shards
 from pipeline.dataset.verify import verify
 from pipeline.errors import DatasetError, FileSystemError, SourceError
 from pipeline.plan.plan import load_plan
@@ -27,6 +27,7 @@ from pipeline.storage import Place, place_of
 from tests.conftest import MakeImages, jpeg
 from tests.published import commit, newest_dataset, publish_case, rows_of_plan
 from tests.snapshots import take_snapshot
+from tests.table_rows import rows_at
 from tests.writes import writes
 
 

@@ -10,7 +10,7 @@ from pipeline.__main__ import main
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset import index_files
 from pipeline.dataset.index_files import index_name, scan_shard, write_index
-from pipeline.dataset.manifest import Dataset, images_at, load, rows_at
+from pipeline.dataset.manifest import Dataset, images_at, load, named_image, readable_at
 from pipeline.dataset.verify import verify
 from pipeline.errors import DatasetError
 from pipeline.plan.plan import load_plan
@@ -33,6 +33,7 @@ from tests.published import (
     publish_case,
     write_and_copy,
 )
+from tests.table_rows import rows_at
 from tests.writes import writes
 
 
@@ -246,6 +247,28 @@ def test_images_by_position_read_no_other_record(settings: Settings):
     damaged = b"?" * len(before) + record
     (folder / first.name).write_bytes(damaged.ljust(first.bytes, b"?"))
     assert images_at(folder, dataset, "train", [1]) == truth[1:2]
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_damaged_records_are_left_out(settings: Settings, caplog: pytest.LogCaptureFixture, has_index: bool):
+    """Without an index, nobody knows where the record after a damaged one begins."""
+    folder = build_in_stages(changed(settings, num_shards=2))
+    dataset = load(folder)
+    first, second = dataset.splits["train"].shards
+    assert first.examples >= 3
+    frames = [*map(tfrecord.frame, tfrecord.read_records(folder / first.name))]
+    frames[1] = b"?" * len(frames[1])
+    (folder / first.name).write_bytes(b"".join(frames))
+    if not has_index:
+        shutil.rmtree(folder / "index")
+    positions = range(first.examples + second.examples)
+    found = readable_at(folder, dataset, "train", positions, lambda record: named_image(dataset, record))
+    lost = {1} if has_index else set(range(1, first.examples))
+    assert set(positions) - found.keys() == lost
+    assert caplog.text.count(f"an example cannot be read: {folder / first.name}") == 1
+    (folder / first.name).unlink()
+    found = readable_at(folder, dataset, "train", positions, lambda record: named_image(dataset, record))
+    assert set(positions) - found.keys() == set(range(first.examples))
 
 
 def test_rows_of_a_table_by_position(tmp_path: Path):

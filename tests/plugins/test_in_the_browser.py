@@ -25,7 +25,7 @@ from tests.contrast import MIN_CONTRAST, least_contrast
 from tests.plugins.airflow_ui import DAG, Ui, address, page_of, started
 from tests.plugins.held import GATES, HELD_EPOCHS
 from tests.report.rich import rich_run
-from tests.report.test_report import jpeg
+from tests.report.test_report import picture
 from tests.runs.test_dates import make_date
 from tests.waiting import until
 
@@ -162,7 +162,7 @@ def rich(ui: Ui, tmp_path_factory: pytest.TempPathFactory) -> str:
             "model": "resnet50",
         },
     )
-    write_report(folder, [("a.jpg", jpeg("blue"))])
+    write_report(folder, [("a.jpg", picture("blue"))])
     return ui.run_with(run_id, folder)
 
 

@@ -21,6 +21,7 @@ from pipeline.monitor.row import Row
 from pipeline.runs.decision import Decision
 from pipeline.runs.files import RUN_FORMAT
 from pipeline.storage import place_of, write_json
+from pipeline.system.parallel import start_in_thread
 from pipeline.watch.summary import GONE, LATER, MIN_READ, READERS, UNANSWERED, Summaries, Summary, Training, summary
 from standins.fake_gcs import FakeGcs, Fault
 from tests.report.rich import rich_run
@@ -751,6 +752,14 @@ def test_the_list_shows_the_error_of_a_failed_training(client: Client, runs: Non
     assert row["log"] == ["Log of train", "../dags/ours/runs/run%206/tasks/train"]
 
 
+def test_the_list_shows_which_task_failed_after_a_complete_training(client: Client, runs: None, trained: Path) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    add_run("ours", "run 6", str(trained), state="failed", failed={"report": 1}, error="the disk is full")
+    row = listed(client, logged_in("viewer", "us"))["rows"][0]
+    assert (row["state"], row["words"]) == ("trained", "Task report failed: the disk is full")
+
+
 def test_an_error_message_is_hidden_from_users_who_cannot_read_logs(
     client: Client, runs: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1187,6 +1196,12 @@ def test_trainings_of_a_page_are_compared(client: Client, second: Path) -> None:
     assert "../dags/ours/runs/run%208/plugin/training" in answer.text
 
 
+def test_a_comparison_is_loaded_again_while_one_of_its_runs_goes_on(client: Client, second: Path) -> None:
+    who, ended = logged_in("viewer", "us"), [("ours", "run 1"), ("ours", "run 8")]
+    assert 'id="live"' not in client.get(asked(*ended), headers=who).text
+    assert 'id="live"' in client.get(asked(*ended, ("ours", "run 5")), headers=who).text
+
+
 def test_a_run_that_cannot_be_read_is_named_and_left_out(client: Client, second: Path) -> None:
     lost = [("ours", "run 2"), ("ours", MARKUP), ("ours", "nothing"), ("theirs", "run 1"), ("ours", "run 4")]
     address = asked(("ours", "run 1"), *lost, ("ours", "run 8"))
@@ -1278,6 +1293,28 @@ def test_a_damaged_run_is_left_out_of_a_comparison(client: Client, second: Path)
         answer = client.get(address, headers=who)
         assert (answer.status_code, "run 8 of ours is left out: it cannot be read" in answer.text) == (404, True), name
         (second / name).write_text(before)
+
+
+@pytest.mark.long
+def test_runs_of_a_silent_bucket_are_asked_for_together(
+    client: Client, second: Path, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after another, twenty of them would take longer than any browser waits."""
+    from tests.plugins.airflow_runs import add_run
+
+    monkeypatch.setattr("pipeline.watch.questions.PATIENCE_S", 3600)
+    silent = [f"silent {number}" for number in range(3)]
+    for number, run_id in enumerate(silent):
+        gcs.put_folder("bucket", f"silent/{number}/", second)
+        add_run("ours", run_id, f"gs://bucket/silent/{number}")
+    address = asked(("ours", "run 1"), *(("ours", run_id) for run_id in silent))
+    stall = gcs.fail("stall", matches="silent", times=None)
+    try:
+        answer = start_in_thread(lambda: client.get(address, headers=logged_in("viewer", "us")), "comparison")
+        until(lambda: stall.fired >= len(silent))
+    finally:
+        stall.release()
+    assert "<h1>Comparison of 4 runs</h1>" in answer.result().text
 
 
 @pytest.mark.long

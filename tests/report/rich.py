@@ -15,12 +15,20 @@ GPUS = 2
 SERVERS = 3
 
 
-def rich_run(folder: Path, seed: int = 1, compute_ms: float = 60.0, epochs: int = 6, steps: int = 60) -> Path:
+def rich_run(
+    folder: Path,
+    seed: int = 1,
+    compute_ms: float = 60.0,
+    epochs: int = 6,
+    steps: int = 60,
+    servers: int = SERVERS,
+    gpus: int = GPUS,
+) -> Path:
     """Write the run into a new folder, and return it. A step takes about `compute_ms` and 20 ms of data wait."""
     describe(folder)
     save(folder, predictions(20 * ROWS), evaluated(folder, ["circle", "square"], 20 * ROWS))
     random = np.random.default_rng(seed)
-    sinks = [Records(folder), *(Records(folder / "servers" / str(index)) for index in range(1, SERVERS))]
+    sinks = [Records(folder), *(Records(folder / "servers" / str(index)) for index in range(1, servers))]
     now, step = 1e9, 0
     for epoch in range(1, epochs + 1):
         began = now
@@ -36,7 +44,7 @@ def rich_run(folder: Path, seed: int = 1, compute_ms: float = 60.0, epochs: int 
             whole = {"step/time_ms": sum(times.values()), "input/examples": 32, "epoch": epoch, "first": step == 1}
             sinks[0].write(Row("batches", now, step, times | whole))
             for index, sink in enumerate(sinks):
-                sink.write(Row("samples", now, step, sample(random, busy=90 - 20 * index)))
+                sink.write(Row("samples", now, step, sample(random, busy=90 - 20 * index, gpus=gpus)))
         values = {"loss": 1 / epoch, "accuracy": 0.1 * epoch, "val_loss": 1.2 / epoch, "val_accuracy": 0.09 * epoch}
         times = {"epoch/time_s": now - began, "epoch/validation_s": 0.5 + 0.1 * random.random()}
         times["epoch/callbacks_s"] = 0.25
@@ -62,7 +70,7 @@ class Records:
             sink.close()
 
 
-def sample(random: np.random.Generator, busy: float) -> dict[str, float]:
+def sample(random: np.random.Generator, busy: float, gpus: int = GPUS) -> dict[str, float]:
     """Return a sample with every metric."""
     found = {
         "sys/cpu_pct": 50.0 + 5 * random.normal(),
@@ -83,8 +91,8 @@ def sample(random: np.random.Generator, busy: float) -> dict[str, float]:
         "monitor/tick_late_ms": 1.0,
         "monitor/dropped": 0.0,
     }
-    for gpu in range(GPUS):
+    for gpu in range(gpus):
         of_gpu = {"util_pct": busy, "mem_used_bytes": 6e10, "mem_total_bytes": 8e10, "power_w": 600.0}
-        of_gpu |= {"power_limit_w": 700.0, "throttled_power": float(gpu), "throttled_thermal": 0.0}
+        of_gpu |= {"power_limit_w": 700.0, "throttled_power": float(gpu > 0), "throttled_thermal": 0.0}
         found |= {f"gpu/{gpu}/{name}": value for name, value in of_gpu.items()}
     return found

@@ -11,6 +11,10 @@ from PIL import Image
 
 from pipeline.evaluation.estimates import MAX_MISTAKES
 from pipeline.report import compare_runs, samples_page, write_report
+from pipeline.report.compare import Comparison
+from pipeline.report.compare_page import Named, render
+from pipeline.report.compared_run import load_compared
+from pipeline.report.components import thumbnail
 from pipeline.report.mistakes import MAX_SHOWN, THUMBNAIL
 from tests.axe import SIZES, serious
 from tests.browser import CUT_LEGENDS, CUT_TITLES, Seen, blank, browser, patient
@@ -140,12 +144,14 @@ def test_a_page_with_the_most_pictures_is_small(tmp_path: Path) -> None:
     assert report.stat().st_size < MAX_BYTES
 
 
-def noise() -> bytes:
+def noise() -> str:
     """Return the worst image for the size of a page."""
     out = io.BytesIO()
     pixels = np.random.default_rng(0).integers(0, 256, (THUMBNAIL, THUMBNAIL, 3), np.uint8)
     Image.fromarray(pixels).save(out, "JPEG", quality=95)
-    return out.getvalue()
+    uri = thumbnail(out.getvalue(), THUMBNAIL)
+    assert uri
+    return uri
 
 
 def background(seen: Seen) -> str:
@@ -243,6 +249,25 @@ def test_each_run_of_a_comparison_can_be_switched_off(browser: Any, twenty: Path
         assert shown("T") == {"run"}
         # Bokeh says so of a plot without a visible line.
         assert [each for each in seen.complaints if "could not set initial ranges" not in each] == []
+
+
+@pytest.mark.long
+def test_a_live_comparison_loads_itself_again_until_a_box_is_unchecked(browser: Any, tmp_path: Path) -> None:
+    runs = [load_compared(rich_run(tmp_path / name, epochs=2, steps=12)) for name in "ab"]
+    page = tmp_path / "live.html"
+    page.write_text(render(Comparison(runs), [Named("a"), Named("b")], reload_s=60))
+    with browser.new_context(viewport={"width": WIDE, "height": 900}) as context:
+        context.clock.install()
+        seen = Document(context, page)
+        seen.page.locator("input[value=B]").uncheck()
+        with seen.page.expect_event("load"):
+            context.clock.fast_forward(61_000)
+        assert not seen.page.locator("input[value=B]").is_checked()
+        seen.page.get_by_label("Show the newest values").uncheck()
+        assert seen.page.url.endswith("#hidden=B&means=0&live=0")
+        seen.page.reload()
+        assert not seen.page.get_by_label("Show the newest values").is_checked()
+        assert not seen.page.locator("input[value=B]").is_checked()
 
 
 @pytest.mark.long

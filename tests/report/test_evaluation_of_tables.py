@@ -11,7 +11,7 @@ import pandas
 import pytest
 
 from pipeline.config.settings import settings_from
-from pipeline.dataset.manifest import load, rows_at
+from pipeline.dataset.manifest import load
 from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.metrics import evaluation_of, save
 from pipeline.evaluation.regression import RegressionPredictions
@@ -31,6 +31,7 @@ from pipeline.stages.build import build
 from tests.report.compared_runs import run_with
 from tests.report.rich import rich_run
 from tests.report.test_report import EVIL, SCRIPTS, Page, describe
+from tests.table_rows import rows_at
 
 LABELS = np.array([0, 0, 0, 0, 1, 1, 1, 1])
 SECOND = np.array([0.1, 0.2, 0.3, 0.96, 0.35, 0.6, 0.8, 0.9])

@@ -17,7 +17,7 @@ from pipeline.report.mistakes import THUMBNAIL
 from pipeline.runs.files import RUN_FORMAT
 from tests.published import publish_case
 from tests.report.evaluated import ROWS, evaluated, predictions
-from tests.report.test_report import EVIL, SCRIPTS, Page, describe, jpeg
+from tests.report.test_report import EVIL, SCRIPTS, Page, describe, picture
 
 
 def text_of(page: Page) -> str:
@@ -27,7 +27,7 @@ def text_of(page: Page) -> str:
 def test_the_page_shows_the_evaluation_in_numbers(tmp_path: Path):
     describe(tmp_path)
     content = evaluated(tmp_path, ["circle", "square"])
-    page = Page(write_report(tmp_path, [("a/red.jpg", jpeg("red")), ("a/no.jpg", b"no image")]))
+    page = Page(write_report(tmp_path, [("a/red.jpg", picture("red")), ("a/no.jpg", "")]))
     accuracy = content["figures"]["accuracy"]
     for phrase in (
         (
@@ -103,7 +103,7 @@ def test_multilabel_images_are_evaluated_label_by_label(tmp_path: Path):
     answers = MultiLabelPredictions.of_batch(labels, probabilities)
     content = evaluation_of(answers, ["rose", "bud", "leaf"], seed=0)
     save(tmp_path, answers, content)
-    page = Page(write_report(tmp_path, [("a/bud.jpg", jpeg("red")), ("a/both.jpg", jpeg("blue"))]))
+    page = Page(write_report(tmp_path, [("a/bud.jpg", picture("red")), ("a/both.jpg", picture("blue"))]))
     for phrase in (
         "mean average precision: how well each label ranks its images above others, averaged over the labels 77.8%",
         "(the share of each label)",
@@ -128,7 +128,7 @@ def test_a_run_without_an_evaluation_is_reported_as_such(tmp_path: Path):
 def test_html_in_names_is_escaped(tmp_path: Path):
     describe(tmp_path)
     evaluated(tmp_path, [EVIL, "gpj.\u202etac"])
-    page = Page(write_report(tmp_path, [(EVIL, jpeg("red")), ("b.jpg", jpeg("blue"))]))
+    page = Page(write_report(tmp_path, [(EVIL, picture("red")), ("b.jpg", picture("blue"))]))
     assert page.count("script") == SCRIPTS
     assert page.count("img") == 2
     assert EVIL in page.text
@@ -145,7 +145,7 @@ def run_of(folder: Path, run: Path, examples: int) -> Path:
     return run
 
 
-def test_a_damaged_record_does_not_cost_the_report(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_damaged_record_costs_the_report_one_example(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     folder, _ = publish_case("keep", tmp_path)
     split = load(folder).splits["validation"]
     run = run_of(folder, tmp_path / "run", split.examples)
@@ -155,12 +155,25 @@ def test_a_damaged_record_does_not_cost_the_report(tmp_path: Path, caplog: pytes
     content[-1] ^= 1
     shard.write_bytes(content)
     page = Page(report_run(run))
-    assert "images have a wrong prediction. Some of these labels may be wrong." in text_of(page)
+    assert page.count("img") == split.examples - 1
+    assert f"The page shows {split.examples - 1} of them." in text_of(page)
     assert "mistakes.csv" not in page.text
     assert not (run / "mistakes.csv").exists()
-    problems = [each.message.partition(":")[0] for each in caplog.records if each.name == "pipeline.report"]
-    assert problems == ["mistakes.csv is not written", "the report shows no examples"]
-    assert str(shard) in caplog.text
+    assert [each.message.partition(":")[0] for each in caplog.records if each.name == "pipeline.report"] == [
+        "mistakes.csv is not written"
+    ]
+    assert f"an example cannot be read: {shard}" in caplog.text
+
+
+def test_lost_shards_do_not_cost_the_report(tmp_path: Path):
+    folder, _ = publish_case("keep", tmp_path)
+    split = load(folder).splits["validation"]
+    run = run_of(folder, tmp_path / "run", split.examples)
+    for shard in split.shards:
+        (folder / shard.name).unlink()
+    page = Page(report_run(run))
+    assert page.count("img") == 0
+    assert "images have a wrong prediction. Some of these labels may be wrong." in text_of(page)
 
 
 def test_predictions_of_more_examples_than_the_dataset_has_do_not_cost_the_report(tmp_path: Path):

@@ -10,9 +10,9 @@ const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 // The columns of the list. The server sends the text of each cell, and searches and sorts by it.
 const COLUMNS = [
   {id: "run", name: "Run", about: "its note in Airflow, and its id", fill: run_of},
+  {id: "state", name: "State", fill: state_of},
   {id: "user", name: "User", about: "who triggered the run; empty for a schedule"},
   {id: "dag", name: "DAG"},
-  {id: "state", name: "State", fill: state_of},
   {id: "started", name: "Started", down: true},
   {id: "dataset", name: "Dataset"},
   {id: "model", name: "Model"},
@@ -143,7 +143,8 @@ class Trainings {
     const pages = [element("a", {href: "start"}, "Start a training"), element("a", {href: "dates"}, "Dates of a dataset")];
     const others = element("nav", {class: "links", "aria-label": "Other pages"}, ...pages);
     this.trend = new Trend(read_state(["trend"]).trend, trend => keep_state({trend}));
-    place.append(element("h1", {}, "Training monitor"), others, this.trend.element, this.tools, help_of_search(), this.filters, this.alert, this.table, this.empty, this.pages);
+    this.help = help_of_search();
+    place.append(element("h1", {}, "Training monitor"), others, this.trend.element, this.tools, this.help, this.filters, this.alert, this.table, this.empty, this.pages);
   }
 
   head(column) {
@@ -244,7 +245,7 @@ class Trainings {
     this.set_text(this.filters, filters.length ? `Filters: ${filters.join(", ")}.` : "");
     this.filters.hidden = !filters.length;
     this.table.hidden = !shown;
-    this.tools.hidden = !total && !search;
+    this.tools.hidden = this.help.hidden = !total && !search;
     this.empty.hidden = shown > 0;
     if (!total) this.empty.replaceChildren("No trainings yet. ", element("a", {href: "start"}, "Start a training"), ".");
     else if (problem) this.empty.replaceChildren(problem);
