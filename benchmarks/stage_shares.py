@@ -30,7 +30,7 @@ from pipeline.config.allowed import open_unless_set
 from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import Dataset, Split, load, save
 from pipeline.dataset.shard_lists import Shard
-from pipeline.images.examine import Rules, examine
+from pipeline.images.examine import Rules, UsableImage, examine
 from pipeline.input import BatchOptions, training_batches
 from pipeline.input import decode as decoding
 from pipeline.input.order import ONLY, open_split
@@ -71,6 +71,7 @@ def images(
                 writer = writer_of(path, file)
                 for number in range(shard, IMAGES, SHARDS):
                     image = examine(photo(number, size, form), Rules(**rules))
+                    assert isinstance(image, UsableImage)
                     before = encode(image, ("ab"[number % 2],), str(number).encode())
                     writer.write_framed([frame(before + image.encoded)])
                 writer.close()
@@ -221,7 +222,8 @@ def compared(folder: Path, options: BatchOptions, seconds: float, rounds: int) -
         with replaced(folder, options, stages):
             opened[name] = iter(training_batches(folder, options, epochs=100_000, numbered=True))
             next(opened[name])
-    order, found = list(opened), {name: [] for name in opened}
+    order = list(opened)
+    found: dict[str, list[float]] = {name: [] for name in opened}
     for _ in range(rounds):
         for name in order:
             found[name].append(cpu_us(opened[name], options.batch_size, seconds))

@@ -13,7 +13,7 @@ the time to resample it. If the pixels are stored, `decode` is the time to cut t
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import cycle, islice, pairwise, zip_longest
@@ -99,7 +99,7 @@ def sample_of(folder: Place, dataset: Dataset, server: Server = ONLY, seed: int 
 
 def rounds(
     dataset: Dataset, sample: Sample, options: BatchOptions, is_worth: Callable[[float], bool] = lambda cpu_us: True
-) -> Iterator[Round]:
+) -> Generator[Round]:
     """Yield the costs of one block of examples after another, without end. Close the iterator to stop.
 
     `dataset` describes the records: their form, labels and columns. `is_worth` gets the CPU microseconds of an example.

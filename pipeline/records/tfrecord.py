@@ -116,13 +116,13 @@ class RecordWriter:
     def _flush(self) -> None:
         if not self._gathered:
             return
-        befores, bodies = zip(*self._gathered, strict=True)
+        heads, bodies = zip(*self._gathered, strict=True)
         self._gathered = []
         # Many at once, because a call for each of these values takes as long as reading a small image.
-        lengths = list(map(add, map(len, befores), map(len, bodies)))
-        crcs = map(google_crc32c.extend, map(google_crc32c.value, befores), bodies)
+        lengths = list(map(add, map(len, heads), map(len, bodies)))
+        crcs = map(google_crc32c.extend, map(google_crc32c.value, heads), bodies)
         tails = [_CRC.pack(masked(crc)) for crc in crcs]
-        parts = chain.from_iterable(zip(map(header, lengths), befores, bodies, tails, strict=True))
+        parts = chain.from_iterable(zip(map(header, lengths), heads, bodies, tails, strict=True))
         self._put_framed(parts, [HEADER_BYTES + length + FOOTER_BYTES for length in lengths], tails[0], tails[-1])
 
     def _put_framed(self, parts: Iterable[bytes], sizes: Sequence[int], first: bytes, last: bytes) -> None:

@@ -242,8 +242,8 @@ def _parsed(content: bytes | None) -> list[Change]:
     changes = []
     for line in (content or b"").splitlines():
         try:
-            content = json.loads(line)
-            change = Change(**{**content, "promised": tuple(map(float, content.get("promised", ())))})
+            fields = json.loads(line)
+            change = Change(**{**fields, "promised": tuple(map(float, fields.get("promised", ())))})
             is_whole = isinstance(change.epoch, int) and isinstance(change.value, int | float | str)
             if not is_whole or change.field not in declared(ChangesAtEpoch):
                 raise ValueError("it is no change")

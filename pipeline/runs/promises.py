@@ -93,7 +93,8 @@ def _seconds(record: Path) -> dict[int, float]:
     steps = batches[columns].sum(axis=1)[batches["first"] == 0].groupby(batches["epoch"]).mean()
     counts = batches.groupby("epoch").size()
     of_steps = (steps * counts).dropna() / 1000
-    return {int(epoch): float(of_steps[epoch] + between) for epoch, between in ended.items() if epoch in of_steps}
+    seconds = (of_steps + ended).dropna()
+    return dict(zip(map(int, seconds.index), map(float, seconds), strict=True))
 
 
 def load_promises(workspace: Place) -> list[Promise]:

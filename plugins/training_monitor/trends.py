@@ -69,7 +69,7 @@ def _promises(trainings: Sequence[Place | None], questions: "Questions") -> str:
     from pipeline.runs.promises import Promise, load_promises, summary_of
 
     workspaces = set()
-    for training in filter(None, trainings):
+    for training in (each for each in trainings if each is not None):
         with suppress(SourceError):  # The run has a folder of its own.
             workspaces.add(workspace_of(training))
     found: list[Promise] = []
