@@ -1,14 +1,13 @@
 """Commands that build a dataset, at once, stage by stage or from its dates, and the sample images for it."""
 
 import argparse
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.commands.command import Result, argument, command
 from pipeline.commands.options import file_at, published_settings, settings_of
-from pipeline.errors import BadInput, SettingsError
-from pipeline.system.arrow import leave_out_pandas
+from pipeline.errors import SettingsError
+from pipeline.system.arrow import leave_out_pandas, never_import_pandas
 from pipeline.system.malloc import share_one_arena
 
 if TYPE_CHECKING:  # Takes 0.2 s.
@@ -37,18 +36,11 @@ def _tuned(settings: "Settings") -> "Settings":
     A Python program that calls Tenfold keeps its own settings.
     """
     share_one_arena()
-    if settings.example_kind == "table" or (settings.example_kind == "images" and _needs_arrow(settings)):
+    if settings.example_kind == "images":
+        never_import_pandas()  # Most sources of images need no Arrow, which takes 0.3 s to load.
+    else:
         leave_out_pandas()
     return settings
-
-
-def _needs_arrow(settings: "Settings") -> bool:
-    """Whether images are listed with Arrow."""
-    from pipeline.sources.detection import find_source, name_of
-
-    with suppress(BadInput):  # The stage says what is wrong.
-        return name_of(find_source(settings.source, settings.source_kind)) in ("containers", "listing")
-    return False
 
 
 @command(

@@ -126,8 +126,9 @@ def test_a_run_that_has_ended_does_not_change(client: Client, training: Path):
 
 def test_the_tab_offers_the_changes_that_the_training_predicts(client: Client, training: Path):
     editor = with_cookie("user", "us")
-    offer = {"change": {"prefetch_batches": 16}, "words": "1.6 times faster (1.5 to 1.7)"}
-    (training / OFFERS).write_text(json.dumps({"offers": [offer, {"change": {"batch_size": 64}, "words": "2 times"}]}))
+    offer = {"change": {"prefetch_batches": 16}, "words": "1.6 times faster (1.5 to 1.7)", "promised": [1.6, 1.5, 1.7]}
+    other = {"change": {"batch_size": 64}, "words": "2 times", "promised": [2.0, 1.9, 2.1]}
+    (training / OFFERS).write_text(json.dumps({"offers": [offer, other]}))
     before = shown(client, editor)
     assert before["offers"] == [[offer["words"], offer["change"]]]
     requested(client, editor, before["token"], field="prefetch_batches", value="16")

@@ -72,7 +72,8 @@ def test_a_sink_that_cannot_write_its_last_rows_logs_a_warning(
     kind: type[OverviewSink | TensorBoardSink], small_disk: Path, caplog: pytest.LogCaptureFixture
 ):
     with closing_sink(kind(small_disk / "sink")) as sink:
-        sink.write(Row("samples", 1e9, 1, {f"sys/{number}": 1.0 for number in range(1000)}))
+        for second in range(2):  # The overview writes the first sample at once.
+            sink.write(Row("samples", 1e9 + second, 1, {f"sys/{number}": 1.0 for number in range(1000)}))
         fill(small_disk)
     assert f"{kind.__name__} could not write its last rows: [Errno 28] No space left on device" in caplog.text
 
