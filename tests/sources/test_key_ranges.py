@@ -319,7 +319,7 @@ def test_a_kind_that_only_lists_everything_is_one_range(own_kind, tmp_path: Path
     assert key_ranges(*at, 10, min_images=1) == [EVERYTHING]
     assert layout_of(*at) == "mine"
     assert len(list(images_of(*at, EVERYTHING))) == 4
-    with pytest.raises(SourceError, match="mine has no function list_range"):
+    with pytest.raises(SourceError, match="mine lacks `boundaries` or `list_range`"):
         list(images_of(*at, KeyRange("b")))
 
 
@@ -332,6 +332,15 @@ def test_a_kind_of_the_user_can_have_ranges(own_kind, tmp_path: Path):  # noqa: 
     at = source_at(tmp_path, "mine")
     assert key_ranges(*at, 2, min_images=1) == [KeyRange("", "b"), KeyRange("b", "")]
     assert_ranges_equal_everything(at, ["b", "d"])
+
+
+@pytest.mark.parametrize("name", ["boundaries", "list_range"])
+def test_a_kind_with_one_of_the_functions_for_ranges_is_named(own_kind, name: str, tmp_path: Path):  # noqa: F811
+    own_kind(f"def recognizes(place): return True\ndef {name}(*arguments): return []\n")
+    at = source_at(tmp_path, "mine")
+    assert key_ranges(*at, 10, min_images=1) == [EVERYTHING]
+    with pytest.raises(SourceError, match="mine lacks a function: add `list_images`, or both `boundaries` and"):
+        list(images_of(*at))
 
 
 def test_a_kind_that_leaves_its_range_is_named(own_kind, tmp_path: Path):  # noqa: F811
