@@ -12,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from pipeline.errors import SourceError
-from pipeline.sources import Classes, Found, Listed, Skipped, SourceOptions
+from pipeline.sources import Classes, Found, Listed, Skipped, SourceOptions, folder
 from pipeline.sources.detection import images_of, key_ranges, layout_of
 from pipeline.sources.key_range import (
     EVERYTHING,
@@ -395,6 +395,16 @@ def test_the_range_below_a_folder(keys: KeyRange, prefix: str, below: KeyRange |
 @pytest.mark.parametrize("keys", [[], ["b", "B/", "a"], ["é", "z", "\U0001f300", "\uffff", "\udcff", "\udc80a"]])
 def test_keys_are_in_the_order_of_their_bytes(keys: list[str]):
     assert in_order(keys) == sorted(keys, key=os.fsencode)
+
+
+def test_the_keys_of_a_large_folder_are_counted_some_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write_images(tmp_path, *(f"cats/{number}.jpg" for number in range(7)), "dogs/0.jpg")
+    expected = [key for keys in folder._keys_below(tmp_path, "", frozenset()) for key in keys]
+    monkeypatch.setattr(folder, "_KEYS_AT_ONCE", 3)
+    slices = list(folder._keys_below(tmp_path, "", frozenset()))
+    assert [key for keys in slices for key in keys] == expected
+    assert len(expected) == 8
+    assert max(map(len, slices)) == 3
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 20_000])
