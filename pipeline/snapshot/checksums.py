@@ -65,7 +65,7 @@ def _rows(pairs: Iterable[_Pair], origin: Origin, files: LocalImages) -> tuple[l
 
 def _if_unchanged(image: Listed, versions: Iterable[RawExample], files: LocalImages) -> Listed | None:
     """Return an image with its known checksum; None if none of its known versions is that of the file."""
-    key, labels, split, size, generation, crc32c, *others = image
+    key, labels, split, size, generation, crc32c, md5, group, boxes, extent = image
     if size == UNMEASURED:
         size, generation, *_ = files.measure(key)
     for version in versions:
@@ -73,7 +73,7 @@ def _if_unchanged(image: Listed, versions: Iterable[RawExample], files: LocalIma
         if (version.size, version.generation) == (size, generation):
             checksum = version.crc32c if crc32c is None else crc32c
             # `_replace` would take three times as long.
-            return Listed(key, labels, split, size, generation, checksum, *others)
+            return Listed(key, labels, split, size, generation, checksum, md5, group, boxes, extent)
     return None
 
 
