@@ -4,8 +4,8 @@
     python -m benchmarks.year [--set-up cluster] [--dates 365] [--images 20] [--second-year] [--json FILE]
         [--spare-tasks]
 
-Airflow is that of the environment of this command: `.airflow34/bin/python -m benchmarks.year --spare-tasks` measures
-3.4, after `make env-airflow34`.
+It uses the Airflow of the Python that runs it: `.airflow34/bin/python -m benchmarks.year --spare-tasks` measures 3.4,
+after `make env-airflow34`.
 
 The first section backfills `image_dataset` for all dates, as `make backfill` does. Some dates are bad. After a quarter
 of the dates, the scheduler is killed. The second section adds a photograph to ten old dates, and backfills these again.
@@ -71,6 +71,7 @@ POLL_S, PROGRESS_S = 2.0, 30.0
 BIG_TABLES = 6
 CPU, WALL = "CPU seconds of Airflow and its tasks", "seconds from the first start to the last end"
 WAIT = "from the killed scheduler to the next end of a date, s"
+SPARE = "kill only the scheduler, because that of 3.4.0b2 ends when a task is killed"
 ENDED = "state IN ('success', 'failed')"
 
 
@@ -165,7 +166,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--dates", type=int, default=365, help="dates of each backfill")
     parser.add_argument("--images", type=int, default=20, help="photographs of each date")
     parser.add_argument("--second-year", action="store_true", help="backfill as many dates again beside a schedule")
-    parser.add_argument("--spare-tasks", action="store_true", help="kill no task: the scheduler of 3.4.0b2 ends then")
+    parser.add_argument("--spare-tasks", action="store_true", help=SPARE)
     parser.add_argument("--json", type=Path, help="file for every figure, written after each section")
     options = parser.parse_args(arguments)
     # Otherwise, all dates may have ended before the second kill.
@@ -260,19 +261,41 @@ def kill_scheduler(year: Year, command: "subprocess.Popen[bytes]", section: Sect
 
 
 def kill_work(year: Year, command: "subprocess.Popen[bytes]", section: Section) -> None:
-    """Kill the first task that is seen to run, or its worker."""
+    """Kill the first task that is seen to run, or its worker. Kill again if the tasks had ended before the kill."""
     operator = year.operator
-    running = f"SELECT run_id, task_id, {operator.place} FROM task_instance WHERE dag_id = ? AND state = 'running'"
+    columns = f"run_id, task_id, map_index, try_number, {operator.place}"
+    running = f"SELECT {columns} FROM task_instance WHERE dag_id = ? AND state = 'running' AND pid > 0"
     year.costs.look()
     while command.poll() is None:
-        tasks = operator.ask(f"{running} AND pid > 0", DAG)
-        for run_id, task_id, place in tasks:
+        tasks = operator.ask(running, DAG)
+        for run_id, task_id, *_, place in tasks:
             if operator.kill_work(place):
                 say(f"killed the {operator.victim} of {task_id} of {run_id}")
-                section.kills.append(Kill(operator.victim, time.time(), [run for run, _, at in tasks if at == place]))
-                return
+                kill = Kill(operator.victim, time.time())
+                kill.runs = interrupted(operator, command, [tuple(task) for *task, at in tasks if at == place])
+                if kill.runs:
+                    section.kills.append(kill)
+                    return
+                break  # By now, other tasks are running.
         time.sleep(0.1)
-    section.check(f"a {operator.victim} was killed", False, True)
+    section.check(f"a {operator.victim} was killed in the middle of a task", False, True)
+
+
+def interrupted(operator: Operator, command: "subprocess.Popen[bytes]", tasks: Sequence[tuple[Any, ...]]) -> list[str]:
+    """Wait until each task has ended or has another attempt. Return the runs whose tasks have one.
+
+    A task is a run, the name of a task, its number and that of its attempt.
+    """
+    query = "SELECT run_id, task_id, map_index, try_number, state FROM task_instance WHERE dag_id = ?"
+    runs: list[str] = []
+    while command.poll() is None:
+        now = {tuple(task): (attempt, state) for *task, attempt, state in operator.ask(query, DAG)}
+        states = {task: now[task[:3]] for task in tasks}
+        runs = sorted({task[0] for task in tasks if states[task][0] > task[3] or states[task][1] == "up_for_retry"})
+        if all(task[0] in runs or state in ("success", "failed") for task, (_, state) in states.items()):
+            break
+        time.sleep(POLL_S)
+    return runs
 
 
 def corrections(year: Year, dates: Dates) -> Section:

@@ -338,9 +338,9 @@ def test_an_image_removed_before_it_is_read_is_an_error_that_airflow_retries(
     """The removal comes with the first read, because a real one cannot be timed between listing and reading."""
     real, removed = raw.LocalImages.check, Path(settings.source_uri) / "dogs" / "003.jpg"
 
-    def check(files: raw.LocalImages, key: str, max_bytes: int) -> raw.CheckedFile:
+    def check(files: raw.LocalImages, key: str, max_bytes: int, follows_link: bool) -> raw.CheckedFile:
         removed.unlink(missing_ok=True)
-        return real(files, key, max_bytes)
+        return real(files, key, max_bytes, follows_link)
 
     monkeypatch.setattr(raw.LocalImages, "check", check)
     with pytest.raises(FileSystemError, match=r"/dogs/003\.jpg vanished while it was being listed .*: run again"):

@@ -25,6 +25,7 @@ def in_blocks(items: Iterable[Item], size_of: Callable[[Item], int], max_bytes: 
     for item in items:
         block.append(item)
         size += size_of(item)
+        del item  # It may be large, and would stay in memory until the next one is there.
         if size >= max_bytes:
             yield block
             block, size = [], 0

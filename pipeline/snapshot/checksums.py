@@ -2,8 +2,9 @@
 
 import heapq
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from pipeline.images.rejection import why_unread
 from pipeline.snapshot.listing import Listing, divisions_of, parts_listed_in
 from pipeline.snapshot.options import ExtractOptions
 from pipeline.snapshot.part import Part, rows_of
-from pipeline.snapshot.raw_example import LocalImages, Origin, RawExample, local_path
+from pipeline.snapshot.raw_example import LocalImages, Origin, RawExample
 from pipeline.snapshot.snapshot import load_snapshot
-from pipeline.sources import MISSING, UNMEASURED, Listed, measure
+from pipeline.sources import MISSING, UNMEASURED, Listed
 from pipeline.sources.key_range import KeyRange, bytes_of
 from pipeline.storage import Place
 from pipeline.system.parallel import map_in_threads_if_slow
@@ -29,6 +30,8 @@ MANY_WAITS = 16
 """A file system is slow if a thread waits this often while it reads CHUNK images."""
 CLOCK_SLACK_NS = 2_000_000_000
 """A file may change twice within one tick of the clock of its file system, and then looks unchanged."""
+_Pair = tuple[Listed, Sequence[RawExample]]
+"""An image, and what earlier listings found at its key."""
 _log = logging.getLogger(__name__)
 
 
@@ -42,17 +45,43 @@ def rows_with_checksums(
     Raises SourceError if an image cannot be read, or changes meanwhile.
     """
     files = LocalImages(origin.root)
-    images = _look_up(images, known, listing, origin.root)
-    chunks = iter(lambda: list(islice(images, CHUNK)), [])
-    return map_in_threads_if_slow(
-        lambda chunk: [_row(image, origin, files) for image in chunk], chunks, READERS, MANY_WAITS
-    )
+    pairs = _with_versions(images, known)
+    chunks = iter(lambda: list(islice(pairs, CHUNK)), [])
+    read = partial(_rows, origin=origin, files=files)
+    for rows, count in map_in_threads_if_slow(read, chunks, READERS, MANY_WAITS):
+        listing.known += count
+        yield rows
+
+
+def _rows(pairs: Iterable[_Pair], origin: Origin, files: LocalImages) -> tuple[list[RawExample], int]:
+    """Return images as rows with checksums, and how many of them are known."""
+    rows, count = [], 0
+    for image, versions in pairs:
+        known = _if_unchanged(image, versions, files) if versions else None
+        rows.append(_row(known or image, origin, files))
+        count += known is not None
+    return rows, count
+
+
+def _if_unchanged(image: Listed, versions: Iterable[RawExample], files: LocalImages) -> Listed | None:
+    """Return an image with its known checksum; None if none of its known versions is that of the file."""
+    key, labels, split, size, generation, crc32c, md5, group, boxes, extent = image
+    if size == UNMEASURED:
+        size, generation, *_ = files.measure(key)
+    for version in versions:
+        # The generation of a file is the time of its last change, which a program cannot set.
+        if (version.size, version.generation) == (size, generation):
+            checksum = version.crc32c if crc32c is None else crc32c
+            # `_replace` would take three times as long.
+            return Listed(key, labels, split, size, generation, checksum, md5, group, boxes, extent)
+    return None
 
 
 def _row(image: Listed, origin: Origin, files: LocalImages) -> RawExample:
     key, labels, split, size, generation, crc32c, md5, group, boxes, extent = image
     if crc32c is None and not why_unread(size, origin.max_file_bytes):
-        found = files.check(key, origin.max_file_bytes)
+        # An unmeasured file is no link, so a link in its place may lead to what is not allowed.
+        found = files.check(key, origin.max_file_bytes, size != UNMEASURED)
         if size == UNMEASURED:
             size, generation = found.size, found.generation
         # The size is part of the fingerprint. With the checksum of other bytes, the row would describe no file.
@@ -66,35 +95,22 @@ def _row(image: Listed, origin: Origin, files: LocalImages) -> RawExample:
     return RawExample(key, labels, split, size, crc32c, group, boxes, generation, md5, (), extent or ())
 
 
-def _look_up(images: Iterable[Listed], known: Iterator[RawExample], listing: Listing, root: str) -> Iterator[Listed]:
-    """Yield each image with its known checksum. Both are ordered by key, so no row stays in memory."""
+def _with_versions(images: Iterable[Listed], known: Iterator[RawExample]) -> Iterator[_Pair]:
+    """Yield each image with its known versions. Both are ordered by key, so no row stays in memory."""
     rest = iter(images)
     last = next(known, None)
     while last and (image := next(rest, None)):
-        key = bytes_of(image.key)
-        # Skip the images that have disappeared since the last snapshot.
-        while last and bytes_of(last.key) < key:
+        versions: list[RawExample] = []
+        if last.key != image.key:
+            key = bytes_of(image.key)
+            # Skip the images that have disappeared since the last snapshot.
+            while last and bytes_of(last.key) < key:
+                last = next(known, None)
+        while last and last.key == image.key:
+            versions.append(last)
             last = next(known, None)
-        if last and last.key == image.key:
-            image = _measured(image, root)
-        # Skip other versions of this image. The generation of a file is the time of its last change, which a program
-        # cannot set.
-        while last and last.key == image.key and (last.size, last.generation) != (image.size, image.generation):
-            last = next(known, None)
-        if last and last.key == image.key:
-            listing.known += 1
-            if image.crc32c is None:
-                image = image._replace(crc32c=last.crc32c)
-        yield image
-    yield from rest
-
-
-def _measured(image: Listed, root: str) -> Listed:
-    if image.size != UNMEASURED:
-        return image
-    found = measure(Path(local_path(root, image.key)))
-    # If the file is gone now, its reader reports it.
-    return image if found.size == MISSING else image._replace(size=found.size, generation=found.generation)
+        yield image, versions
+    yield from ((image, ()) for image in rest)
 
 
 def known_rows(options: ExtractOptions, keys: KeyRange, started_ns: int) -> Iterator[RawExample]:

@@ -3,15 +3,18 @@
 This module is light to import, like all modules of a shard task, which starts in tenths of a second.
 """
 
+import errno
 import json
+import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import google_crc32c
 
@@ -19,14 +22,18 @@ from pipeline import storage
 from pipeline.errors import SourceError
 from pipeline.images import rejection
 from pipeline.images.rejection import Rejection
-from pipeline.sources import Box
+from pipeline.sources import MISSING, Box, Measured
 from pipeline.sources.folder import unlisted
 from pipeline.storage import BucketPath, Place, is_bucket, place_of
 from pipeline.system.os_errors import retried
 
+Result = TypeVar("Result")
+
 ROWS_AT_ONCE = 64
 PIECE_BYTES = 1 << 20
 """A file is read for its checksum in pieces of this many bytes."""
+_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+"""A FIFO that replaced a file is opened at once. Without O_NONBLOCK, the call would wait forever for a writer."""
 _TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 _ONLY_LABEL = re.compile(rb"\[%b,\[(%b|)\]" % (_TEXT, _TEXT))
 _ONLY_GROUP = re.compile(rb'\[%b,\[(?:%b|)\],"[a-z]*",\d+,\d+,(%b),' % (_TEXT, _TEXT, _TEXT))
@@ -34,6 +41,7 @@ _dump = json.JSONEncoder(separators=(",", ":")).encode
 _BOOL = {False: b"false", True: b"true"}
 quoted = json.encoder.encode_basestring_ascii
 """Returns a text as JSON in ASCII, with its quotes."""
+_log = logging.getLogger(__name__)
 
 
 class RawExample(NamedTuple):
@@ -184,7 +192,9 @@ class LocalImages:
         try:
             self._descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
-            self._descriptor = -1  # Each use of it fails then, and is repeated with the whole path.
+            self._descriptor = -1
+        self._folder = self._descriptor
+        """The open folder. If it is -1, each use of it fails, and is repeated with the whole path."""
 
     def __del__(self) -> None:
         if self._descriptor >= 0:
@@ -197,30 +207,54 @@ class LocalImages:
         repeatedly.
         """
         try:
-            return _read(key, size, self._descriptor)
-        except OSError:  # To prepare for it before each read takes a tenth of the time of the read.
-            path = local_path(self._root, key)
+            return _read(key, size, self._folder)
+        except OSError as error:  # To prepare for it before each read takes a tenth of the time of the read.
+            first = error
         try:
-            return retried(partial(_read, path, size), path)
+            return self._by_path(partial(_read, size=size), key, first)
         except OSError as error:
+            path = Path(local_path(self._root, key))
             raise SourceError(
-                f"{Path(path)} was listed but cannot be read ({error.strerror}): make it readable and run again"
+                f"{path} was listed but cannot be read ({error.strerror}): make it readable and run again"
             ) from error
 
-    def check(self, key: str, max_bytes: int) -> CheckedFile:
+    def check(self, key: str, max_bytes: int, follows_link: bool) -> CheckedFile:
         """Read one image for its checksum, a piece at a time. A file of more than `max_bytes` is not read.
 
-        Raises SourceError if a permission is missing, FileSystemError if it is gone or the file system fails
-        repeatedly.
+        Raises SourceError if a permission is missing. Raises FileSystemError if it is gone or no regular file, if it is
+        a link and not `follows_link`, or if the file system fails repeatedly.
         """
         try:
-            return _check(key, max_bytes, self._descriptor)
-        except OSError:
-            path = local_path(self._root, key)
-        try:
-            return retried(partial(_check, path, max_bytes), path)
+            return _check(key, max_bytes, follows_link, self._folder)
         except OSError as error:
-            raise unlisted(error, path) from error
+            first = error
+        try:
+            return self._by_path(partial(_check, max_bytes=max_bytes, follows_link=follows_link), key, first)
+        except OSError as error:
+            raise unlisted(error, local_path(self._root, key)) from error
+
+    def measure(self, key: str) -> Measured:
+        """Return the size and the generation of an image. The size is MISSING if it is a link or no regular file."""
+        try:
+            status = os.stat(key, dir_fd=self._folder, follow_symlinks=False)
+        except OSError as error:
+            try:
+                status = self._by_path(os.lstat, key, error)
+            except OSError:  # `check` raises it.
+                return Measured(MISSING, 0)
+        return Measured(status.st_size, status.st_ctime_ns) if stat.S_ISREG(status.st_mode) else Measured(MISSING, 0)
+
+    def _by_path(self, work: Callable[[str], Result], key: str, error: OSError) -> Result:
+        """Return the result of `work` for the whole path, after it failed with `error` for the open folder."""
+        # Another folder may have the path of the open one by now.
+        if self._folder >= 0 and isinstance(error, FileNotFoundError):
+            raise error
+        path = local_path(self._root, key)
+        result = retried(partial(work, path), path)
+        if self._folder >= 0:
+            _log.warning("%s: reading by whole paths from now on, after %s", self._root, error.strerror)
+            self._folder = -1  # It stays open, because other threads may be using it.
+        return result
 
 
 def read_part(file: Place | str, offset: int, size: int, generation: int | None = None) -> bytes:
@@ -256,10 +290,12 @@ def _read_at(path: str, offset: int, size: int) -> bytes:
         os.close(descriptor)
 
 
-def _check(path: str, max_bytes: int, folder: int | None = None) -> CheckedFile:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+def _check(path: str, max_bytes: int, follows_link: bool, folder: int | None = None) -> CheckedFile:
+    descriptor = os.open(path, _OPEN if follows_link else _OPEN | os.O_NOFOLLOW, dir_fd=folder)
     try:
         status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise FileNotFoundError(errno.ENOENT, "it is not a regular file now")
         size = status.st_size
         if size > max_bytes:
             return CheckedFile(size, status.st_ctime_ns, 0, 0)
@@ -277,7 +313,7 @@ def _check(path: str, max_bytes: int, folder: int | None = None) -> CheckedFile:
 
 def _read(path: str, size: int, folder: int | None = None) -> bytes:
     # Path and a file object would take as long again as reading a small file.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+    descriptor = os.open(path, _OPEN, dir_fd=folder)
     try:
         # The call asks for one byte more than was listed, so that a file that has grown is noticed.
         content = os.read(descriptor, size + 1)

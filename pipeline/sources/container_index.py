@@ -44,11 +44,11 @@ from pipeline.sources.container_rows import (
     undivided,
 )
 from pipeline.sources.folder import are_splits, named_by_folders
-from pipeline.sources.kept_files import hash_of, note_use
+from pipeline.sources.kept_files import hash_of, kept_folder, note_use
 from pipeline.sources.key_range import KeyRange, bytes_of, range_bytes, text_of_key
 from pipeline.sources.sorted_rows import SortedRows, write_sorted
 from pipeline.sources.split_names import split_of_word
-from pipeline.storage import BucketPath, Place, place_of
+from pipeline.storage import BucketPath, Place
 from pipeline.system.arrow import little_memory
 from pipeline.system.os_errors import unless_missing
 from pipeline.system.parallel import ordered_map
@@ -222,7 +222,7 @@ class _Stored:
     @classmethod
     def of(cls, containers: Sequence[Container], others: Sequence[Skipped], options: SourceOptions) -> "_Stored":
         files = files_of(map(Piece, containers), options)
-        name, folder = hash_of([[each.name for each in files], *map(list, others)]), place_of(options.copies)
+        name, folder = hash_of([[each.name for each in files], *map(list, others)]), kept_folder(options)
         return cls(folder / f"{name}.arrow", folder / f"{name}.json", files)
 
     def load(self, containers: Sequence[Container], options: SourceOptions, notes_use: bool = True) -> _Known | None:

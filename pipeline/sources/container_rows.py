@@ -36,10 +36,10 @@ from pipeline.sources.container_formats import (
     in_one_spelling,
     name_of,
 )
-from pipeline.sources.kept_files import hash_of, note_use, remove_unused
+from pipeline.sources.kept_files import hash_of, kept_folder, note_use, remove_unused
 from pipeline.sources.key_range import bytes_of, text_of_key
 from pipeline.sources.suffixes import suffix_of
-from pipeline.storage import BucketPath, Place, place_of
+from pipeline.storage import BucketPath, Place
 from pipeline.system.os_errors import cause_of, unless_missing
 
 FORMAT = 5
@@ -152,7 +152,7 @@ class Files:
         columns = (options.path_column, options.label_column, options.split_column, options.group_column)
         identity = (str(container.place), container.key, name_of(container.format), *columns, options.max_file_bytes)
         state = (FORMAT, container.size, container.generation, piece.first, piece.end, *beside)
-        name, folder = f"{hash_of(identity)}-{hash_of(state)}", place_of(options.copies)
+        name, folder = f"{hash_of(identity)}-{hash_of(state)}", kept_folder(options)
         # In a workspace in a bucket, a copy would be no faster than the source.
         is_fetched = isinstance(container.place, BucketPath) and isinstance(folder, Path)
         return cls(
@@ -240,8 +240,6 @@ def _kept_bounds(files: Files, max_bytes: int) -> Sequence[Bound] | None:
 
 def files_of(pieces: Iterable[Piece], options: SourceOptions) -> list[Files]:
     """Return the files of pieces that are read with some options."""
-    if not options.copies:
-        raise ValueError("SourceOptions.copies is empty: give a folder for the indexes of containers")
     state_beside = cache(_state_beside)  # Many containers are in one folder.
     return [
         Files.of(each, options, state_beside(each.container.format.BESIDE, each.container.place.parent))

@@ -27,6 +27,7 @@ class Source(Protocol):
         """Whether `place` has the layout of this kind. Looks only at a few names."""
 
 
+@runtime_checkable
 class WholeSource(Source, Protocol):
     """A kind of source that one task lists."""
 
@@ -77,15 +78,22 @@ def images_of(place: Place, options: SourceOptions, keys: KeyRange = EVERYTHING)
     With `keys`, only this range is listed. The lists of all ranges, one after another, equal the list of everything,
     apart from Classes, which each range yields.
 
-    Raises SourceError if no kind recognizes the source, if it cannot be read, or if a kind violates the order.
+    Raises SourceError if no kind recognizes the source, if it cannot be read, if a kind violates the order, or if its
+    functions are missing.
     """
     source = find_source(place, options.kind)
     if isinstance(source, SourceInParts):
         items = source.list_range(place, options, keys)
+    elif not isinstance(source, WholeSource):
+        raise SourceError(
+            f"{source.__name__} lacks a function: add `list_images`, or both `boundaries` and `list_range`"
+        )
     elif keys == EVERYTHING:
-        items = cast(WholeSource, source).list_images(place, options)
+        items = source.list_images(place, options)
     else:
-        raise SourceError(f"{source.__name__} has no function list_range: list the source without ranges")
+        raise SourceError(
+            f"{source.__name__} lacks `boundaries` or `list_range`: list the source without ranges, or add both"
+        )
     return _require_order(items, name_of(source), keys)
 
 

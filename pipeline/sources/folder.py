@@ -39,6 +39,8 @@ _MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\0", b"MM\
 IMAGE_MAGIC_BYTES = 12
 """This many bytes of a file without suffix are read, which is enough for `begins_as_image`."""
 MARKER = "the marker of a folder, as web consoles create it"
+_KEYS_AT_ONCE = 10_000
+"""A folder may have millions of files. Their names are in memory while they are sorted, but only so many keys."""
 LEADS_OUTSIDE = f"link to outside of what {SOURCES} allows"
 
 
@@ -293,7 +295,10 @@ def _may_be_inside(keys: KeyRange, entry: os.DirEntry[str]) -> bool:
 
 
 def _keys_below(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[list[str]]:
-    """Yield the keys below a folder in their order, without reading a file. Errors are ignored: `walk` reports them."""
+    """Yield the keys below a folder in their order, some at a time, without reading a file.
+
+    Errors are ignored: `walk` reports them.
+    """
     try:
         status = folder.stat()
         with os.scandir(folder) as entries:
@@ -311,6 +316,9 @@ def _keys_below(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) ->
             yield from _keys_below(folder / name, prefix + name, above | {identity})
         else:
             files.append(prefix + name)
+            if len(files) == _KEYS_AT_ONCE:
+                yield files
+                files = []
     yield files
 
 

@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pipeline.storage import Place
+from pipeline.sources import SourceOptions
+from pipeline.storage import Place, place_of
 
 KEPT_S = 31 * 86_400
 """For this many seconds, a person may clear tasks of a run that listed a source. It is longer than the usual schedules,
@@ -23,6 +24,13 @@ so that each run finds what the last one kept."""
 def hash_of(content: Any) -> str:
     """Return a hash of a JSON value, for the name of a file."""
     return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
+
+
+def kept_folder(options: SourceOptions) -> Place:
+    """Return the folder of the files that listings keep. Without one, they would be written to the current folder."""
+    if not options.copies:
+        raise ValueError("SourceOptions.copies is empty: give a folder for the files that listings keep")
+    return place_of(options.copies)
 
 
 def note_use(places: Iterable[Place]) -> None:

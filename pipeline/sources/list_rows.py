@@ -18,9 +18,9 @@ from pipeline.sources.cells import CORNERS, NAMES, choose_column
 from pipeline.sources.compression import require_plain
 from pipeline.sources.csv_quotes import require_quotes
 from pipeline.sources.json_blocks import tables_of_lines, without_times
-from pipeline.sources.kept_files import hash_of, note_use
+from pipeline.sources.kept_files import hash_of, kept_folder, note_use
 from pipeline.sources.sorted_rows import SortedRows, write_sorted
-from pipeline.storage import SCHEME, Place, place_of
+from pipeline.storage import SCHEME, Place
 from pipeline.system.arrow import little_memory
 from pipeline.system.os_errors import cause_of, retried
 
@@ -54,7 +54,7 @@ def open_rows(place: Place, options: SourceOptions) -> Iterator[SortedRows]:
     measured = measure(place)
     columns = [getattr(options, f"{role}_column") for role in NAMES]
     name = hash_of([FORMAT, str(place), measured.size, measured.generation, *columns, options.list_encoding])
-    kept = place_of(options.copies) / f"{name}.arrow"
+    kept = kept_folder(options) / f"{name}.arrow"
     note_use([kept])  # From now on, no listing of another source removes it.
     with little_memory():
         if not kept.is_file():

@@ -37,6 +37,7 @@ _ADVICE: Mapping[str, str] = {
     "boxes": "put all boxes of an image into one row, or one box into each row, in columns xmin, ymin, xmax and ymax",
 }
 """Advice if two rows of one path disagree, by the field of Listed."""
+_USE_UTF_8 = "save it as UTF-8, or name the encoding of a .csv or .tsv file in list_encoding, such as latin-1 or cp1252"
 
 
 def recognizes(place: Place) -> bool:
@@ -56,11 +57,8 @@ def list_range(place: Place, options: SourceOptions, keys: KeyRange) -> Iterator
         with open_rows(place, options) as rows:
             for batch in rows.batches(keys):
                 yield from _images(batch, place, options.user_project)
-    except UnicodeDecodeError as error:  # Such a text would be stored unchanged, and no reader could show it.
-        raise SourceError(
-            f"{place} holds {error.object[:40]!r}, which is not UTF-8: save the list as UTF-8, or name the encoding of "
-            "a .csv or .tsv file in list_encoding (latin-1, cp1252, utf-16, ...)"
-        ) from error
+    except UnicodeDecodeError as error:  # Arrow reads JSON without checking the encoding.
+        raise SourceError(f"{place} holds {error.object[:40]!r}, which is not UTF-8: {_USE_UTF_8}") from error
 
 
 def boundaries(place: Place, options: SourceOptions, most: int, min_images: int) -> Sequence[str]:
@@ -125,9 +123,22 @@ def _to_listed(row: dict[str, Any], place: Place) -> Listed | Skipped:
     if split is None:
         raise SourceError(f"{place} lists {key!r} with split {stated!r}: it must be train, validation or test")
     group, boxes = text_of(row.get("group")), _boxes(row, key, place)
-    for text in (*labels, group, *(box.label for box in boxes)):
-        bytes_of(text).decode()  # Only a path may hold any bytes, like a file name.
+    for role, texts in {"label": labels, "group": [group], "box_labels": [box.label for box in boxes]}.items():
+        for text in texts:
+            _require_utf8(text, role, key, place)
     return Listed(key, labels, split, MISSING, 0, group=group, boxes=boxes)
+
+
+def _require_utf8(text: str, role: str, key: str, place: Place) -> None:
+    """Refuse text that is not UTF-8. It would be stored unchanged, and no reader could show it.
+
+    A path may hold any bytes, like a file name.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        shown = shortened(repr(bytes_of(text)), _MAX_SHOWN)
+        raise SourceError(f"{place} lists {key!r} with {role} {shown}, which is not UTF-8: {_USE_UTF_8}") from error
 
 
 def _boxes(row: dict[str, Any], key: str, place: Place) -> tuple[Box, ...]:

@@ -1,9 +1,12 @@
 """The benchmark of a year of dates: what is wrong with its dates, what it reads from output, and its table."""
 
 import signal
+import sqlite3
+import subprocess
 import sys
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image, UnidentifiedImageError
@@ -11,7 +14,7 @@ from PIL import Image, UnidentifiedImageError
 from benchmarks import year
 from benchmarks.harness.cluster import ClusterOperator
 from benchmarks.harness.dates import BAD, MAX_CORRECTED, MIN_DATES, draw_another, draw_dates, plan_dates
-from benchmarks.harness.operators import Operator
+from benchmarks.harness.operators import Costs, Operator
 from standins.cluster.cluster import celery
 from standins.cluster.servers import silent
 from tests.docker.test_compose import environment
@@ -110,6 +113,49 @@ def test_a_kill_is_felt_until_the_dates_end_that_it_struck():
     assert year.waits_after(year.Kill("scheduler", 99.0), ends) == {
         "from the killed scheduler to the next end of a date, s": 0.0
     }
+
+
+class Place:
+    """An operator with a task in a database. The first task ends just before it is killed, and the second one after."""
+
+    victim, place = "worker", "hostname"
+
+    def __init__(self) -> None:
+        self._database = sqlite3.connect(":memory:")
+        columns = "dag_id, run_id, task_id, map_index, try_number, state, pid, hostname"
+        self._database.execute(f"CREATE TABLE task_instance ({columns})")
+        self.begin("first")
+
+    def begin(self, run: str) -> None:
+        values = (year.DAG, run, "build", -1, 1, "running", 1, "here")
+        self._database.execute("INSERT INTO task_instance VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    def processes(self) -> dict[str, Any]:
+        return {}
+
+    def ask(self, query: str, *values: str) -> list[Any]:
+        return self._database.execute(query, values).fetchall()
+
+    def kill_work(self, place: str) -> bool:
+        assert place == "here"
+        if self.ask("SELECT 1 FROM task_instance WHERE run_id = 'second'"):
+            self._database.execute("UPDATE task_instance SET state = 'queued', try_number = 2 WHERE state = 'running'")
+        else:
+            self._database.execute("UPDATE task_instance SET state = 'success'")
+            self.begin("second")
+        return True
+
+
+def test_a_kill_is_repeated_until_it_interrupts_a_task(tmp_path: Path):
+    section = year.Section(2)
+    operator: Any = Place()
+    with subprocess.Popen(["sleep", "60"]) as command:
+        try:
+            year.kill_work(year.Year(operator, Costs(operator), tmp_path, 1, spares_tasks=False), command, section)
+        finally:
+            command.kill()
+    assert [(kill.name, kill.runs) for kill in section.kills] == [("worker", ["second"])]
+    assert section.checks == {}
 
 
 def test_workers_have_the_settings_of_compose():

@@ -33,7 +33,7 @@ from pipeline.storage import place_of
 from standins.fake_gcs import FakeGcs
 from tests.conftest import MakeImages, jpeg
 from tests.snapshots import take_snapshot
-from tests.sources.examples import imagenet, stanford_cars, write_annotations, write_images
+from tests.sources.examples import imagenet, options_of, stanford_cars, write_annotations, write_images
 
 ALLOW = Callable[..., None]
 
@@ -403,7 +403,7 @@ def outside(tmp_path: Path) -> Path:
 
 
 def entries_of(place: Path) -> list[Found]:
-    return list(images_of(place, SourceOptions()))
+    return list(images_of(place, options_of()))
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "gone.jpg"])
@@ -430,7 +430,7 @@ def test_an_object_outside_the_allowed_source_is_not_requested(row: str, tmp_pat
     allow(SOURCES, "gs://bucket/raw")
     requests = gcs.fail("stall", "get", "other", times=None, seconds=0)  # This fault only counts requests.
     with pytest.raises(SourceError, match="which is outside what TENFOLD_ALLOWED_SOURCES allows"):
-        list(images_of(place_of("gs://bucket/raw/list.csv"), SourceOptions()))
+        list(images_of(place_of("gs://bucket/raw/list.csv"), options_of()))
     assert requests.fired == 0
 
 

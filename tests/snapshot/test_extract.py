@@ -52,7 +52,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The keys that are read. A patch records them, because a read leaves no other trace."""
     keys: list[str] = []
     real = LocalImages.check
-    monkeypatch.setattr(LocalImages, "check", lambda files, key, most: keys.append(key) or real(files, key, most))
+    monkeypatch.setattr(LocalImages, "check", lambda files, key, *how: keys.append(key) or real(files, key, *how))
     return keys
 
 
@@ -68,11 +68,11 @@ def test_threads_read_the_files_of_a_slow_file_system(settings: Settings, waits:
     monkeypatch.setattr(checksums, "MANY_WAITS", 8)
     real, readers, never = LocalImages.check, [], Event()
 
-    def check(files: LocalImages, key: str, max_bytes: int) -> CheckedFile:
+    def check(files: LocalImages, key: str, max_bytes: int, follows_link: bool) -> CheckedFile:
         readers.append(get_ident())
         for _ in range(waits):
             never.wait(0.001)  # As for a file of a network file system.
-        return real(files, key, max_bytes)
+        return real(files, key, max_bytes, follows_link)
 
     monkeypatch.setattr(LocalImages, "check", check)
     rows = rows_of(snapshot_of(settings))

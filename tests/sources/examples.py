@@ -90,7 +90,7 @@ def containers(root: Path) -> Path:
 
 
 def options_of(kind: str = "auto") -> SourceOptions:
-    """Return options with an empty folder for the indexes of containers."""
+    """Return options with an empty folder for what listings keep."""
     return SourceOptions(kind=kind, copies=tempfile.mkdtemp(dir=_COPIES.name))
 
 

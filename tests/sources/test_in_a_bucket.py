@@ -12,7 +12,7 @@ from pipeline.sources.detection import find_source, images_of
 from pipeline.storage import copy_new, place_of
 from standins.fake_gcs import FakeGcs
 from tests.snapshots import take_snapshot
-from tests.sources.examples import EXAMPLES, write_annotations, write_images, write_meta
+from tests.sources.examples import EXAMPLES, options_of, write_annotations, write_images, write_meta
 
 
 def snapshot_of(source: str, workspace: str) -> Snapshot:
@@ -70,7 +70,7 @@ def test_a_list_in_a_bucket_can_name_images_outside_its_folder(tmp_path: Path, g
 def test_a_list_with_an_invalid_bucket_uri_is_refused(name: str, tmp_path: Path, gcs: FakeGcs):
     (tmp_path / "list.csv").write_text(f"path,label\n{name},cat\n")
     with pytest.raises(SourceError, match=r"list\.csv lists 'gs:.*: .*must be gs://bucket/prefix"):
-        list(images_of(tmp_path / "list.csv", SourceOptions()))
+        list(images_of(tmp_path / "list.csv", options_of()))
 
 
 def test_an_object_named_like_the_source_is_not_a_list(tmp_path: Path, gcs: FakeGcs):
@@ -89,7 +89,7 @@ def test_an_image_with_many_boxes_takes_one_request(tmp_path: Path, gcs: FakeGcs
     rows = "".join(f"{name}.jpg,cat,{side},0,50,50\n" for side in range(20) for name in "ab")
     (tmp_path / "list.csv").write_text(f"path,label,xmin,ymin,xmax,ymax\n{rows}")
     gcs.put_folder("bucket", "boxes/", tmp_path)
-    found = list(images_of(place_of("gs://bucket/boxes/list.csv"), SourceOptions()))
+    found = list(images_of(place_of("gs://bucket/boxes/list.csv"), options_of()))
     assert [(item.key, len(item.boxes), item.size > 0) for item in found if isinstance(item, Listed)] == [
         ("a.jpg", 20, True),
         ("b.jpg", 20, True),

@@ -12,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from pipeline.errors import SourceError
-from pipeline.sources import Classes, Found, Listed, Skipped, SourceOptions
+from pipeline.sources import Classes, Found, Listed, Skipped, SourceOptions, folder
 from pipeline.sources.detection import images_of, key_ranges, layout_of
 from pipeline.sources.key_range import (
     EVERYTHING,
@@ -319,7 +319,7 @@ def test_a_kind_that_only_lists_everything_is_one_range(own_kind, tmp_path: Path
     assert key_ranges(*at, 10, min_images=1) == [EVERYTHING]
     assert layout_of(*at) == "mine"
     assert len(list(images_of(*at, EVERYTHING))) == 4
-    with pytest.raises(SourceError, match="mine has no function list_range"):
+    with pytest.raises(SourceError, match="mine lacks `boundaries` or `list_range`"):
         list(images_of(*at, KeyRange("b")))
 
 
@@ -332,6 +332,15 @@ def test_a_kind_of_the_user_can_have_ranges(own_kind, tmp_path: Path):  # noqa: 
     at = source_at(tmp_path, "mine")
     assert key_ranges(*at, 2, min_images=1) == [KeyRange("", "b"), KeyRange("b", "")]
     assert_ranges_equal_everything(at, ["b", "d"])
+
+
+@pytest.mark.parametrize("name", ["boundaries", "list_range"])
+def test_a_kind_with_one_of_the_functions_for_ranges_is_named(own_kind, name: str, tmp_path: Path):  # noqa: F811
+    own_kind(f"def recognizes(place): return True\ndef {name}(*arguments): return []\n")
+    at = source_at(tmp_path, "mine")
+    assert key_ranges(*at, 10, min_images=1) == [EVERYTHING]
+    with pytest.raises(SourceError, match="mine lacks a function: add `list_images`, or both `boundaries` and"):
+        list(images_of(*at))
 
 
 def test_a_kind_that_leaves_its_range_is_named(own_kind, tmp_path: Path):  # noqa: F811
@@ -386,6 +395,16 @@ def test_the_range_below_a_folder(keys: KeyRange, prefix: str, below: KeyRange |
 @pytest.mark.parametrize("keys", [[], ["b", "B/", "a"], ["é", "z", "\U0001f300", "\uffff", "\udcff", "\udc80a"]])
 def test_keys_are_in_the_order_of_their_bytes(keys: list[str]):
     assert in_order(keys) == sorted(keys, key=os.fsencode)
+
+
+def test_the_keys_of_a_large_folder_are_counted_some_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write_images(tmp_path, *(f"cats/{number}.jpg" for number in range(7)), "dogs/0.jpg")
+    expected = [key for keys in folder._keys_below(tmp_path, "", frozenset()) for key in keys]
+    monkeypatch.setattr(folder, "_KEYS_AT_ONCE", 3)
+    slices = list(folder._keys_below(tmp_path, "", frozenset()))
+    assert [key for keys in slices for key in keys] == expected
+    assert len(expected) == 8
+    assert max(map(len, slices)) == 3
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 20_000])

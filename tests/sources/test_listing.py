@@ -402,7 +402,7 @@ def test_a_cell_of_texts_that_are_not_utf_8_is_refused(tmp_path: Path, column: s
     texts = {"label": [["cat"]], "box_labels": [["cat"]]} | {column: [[b"L\xf6we"]]}
     columns = {name: pa.array(cells, pa.list_(pa.binary())) for name, cells in texts.items()}
     place = parquet_file(tmp_path, path=["a.jpg"], boxes=[[[1.0, 2.0, 3.0, 4.0]]], **columns)
-    with pytest.raises(SourceError, match=r"list\.parquet holds b'L\\xf6we', which is not UTF-8"):
+    with pytest.raises(SourceError, match=rf"a\.jpg' with {column} b'L\\xf6we', which is not UTF-8"):
         entries_of(place)
 
 
@@ -418,6 +418,14 @@ def test_a_list_is_read_once_for_all_ranges(tmp_path: Path):
     # A change gives other rows.
     place.write_text("path,label\nother.jpg,cat\n")
     assert [item.key for item in listing.list_range(place, options, EVERYTHING)] == ["other.jpg"]
+
+
+def test_a_list_without_a_folder_for_its_rows_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    place = csv(tmp_path, "path,label\na.jpg,cat\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="copies is empty: give a folder"):
+        list(listing.list_range(place, SourceOptions(), EVERYTHING))
+    assert list(tmp_path.iterdir()) == [place]
 
 
 def test_a_list_in_a_bucket_is_fetched_once_for_all_ranges(tmp_path: Path, gcs: FakeGcs):

@@ -122,8 +122,8 @@ def test_a_range_that_fails_is_listed_again_alone(divided: Settings, monkeypatch
     paths = divide(divided)
     real = LocalImages.check
 
-    def check(files: LocalImages, key: str, max_bytes: int) -> CheckedFile:
-        found = real(files, key, max_bytes)
+    def check(files: LocalImages, key: str, max_bytes: int, follows_link: bool) -> CheckedFile:
+        found = real(files, key, max_bytes, follows_link)
         return found._replace(read=found.read + 1) if key == "dogs/004.jpg" else found
 
     with monkeypatch.context() as growing:

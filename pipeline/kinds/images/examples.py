@@ -86,6 +86,7 @@ class ImageExamples:
         """
         for written in in_blocks(self._write(rows, records, sums, advance), _size, BATCH_BYTES):
             sums.add(written)
+            del written  # A large image would stay in memory until the next one is written.
 
     def _write(
         self, rows: Iterable[ReadImage], records: Writer, sums: ImageSums, advance: Advance
@@ -111,6 +112,7 @@ class ImageExamples:
             # The checksum of an unchanged image is known already, so its bytes are not read again.
             records.write(before, encoded, crc32c if encoded is raw else google_crc32c.value(encoded))
             yield row, image
+            del raw, image, encoded, before
 
 
 def _size(written: tuple[RawExample, UsableImage]) -> int:

@@ -421,3 +421,13 @@ def test_a_list_of_sounds_is_no_list_of_images(tmp_path: Path):
     source = write(tmp_path, sounds, {"sounds": several({"_type": "Audio"})})
     with (source / PATH).open("rb") as file:
         assert not holds_images(file)
+
+
+def test_a_file_that_is_only_recognized_takes_little_from_the_pool_of_arrow(tmp_path: Path):
+    size = 1 << 20
+    parquet.write_table(pa.table({"image": [bytes(size)]}), tmp_path / "a.parquet")
+    before = pa.default_memory_pool().total_bytes_allocated()
+    with (tmp_path / "a.parquet").open("rb") as file:
+        assert not holds_images(file)
+    # One copy, which the reader makes in the pool in any case. Two more would be kept there.
+    assert pa.default_memory_pool().total_bytes_allocated() - before < 2 * size

@@ -64,6 +64,9 @@ class Lines(TensorKind):
     def training(self, split: ServerSplit) -> TrainingExamples:
         return TrainingLines(split)
 
+    def stages(self, split: ServerSplit) -> Mapping[str, TrainingExamples]:
+        raise NotImplementedError("the stages of lines are not measured")
+
     def validation(self, split: ServerSplit, records: tf.data.Dataset) -> tf.data.Dataset:
         return batches_of(split, records, 0).map(lambda features, labels, weights, _: (features, labels, weights))
 

@@ -13,6 +13,7 @@ from pipeline.sources.cells import labels_of, text_of
 from pipeline.sources.container_formats import Bound, ContainedImage, ContainerFile, Item, require_no_vector
 from pipeline.sources.folder import begins_as_image
 from pipeline.sources.split_names import split_of_word
+from pipeline.system.arrow import little_memory
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -49,7 +50,7 @@ class _Columns(NamedTuple):
 
 def holds_images(file: IO[bytes]) -> bool:
     """Whether a column has the bytes of images. Its first rows are read if its type does not tell."""
-    with _opened(file) as content:
+    with little_memory(), _opened(file) as content:
         known = HubColumns(content.schema_arrow)
         return bool(known.image_lists or _image_columns(content, known))
 
