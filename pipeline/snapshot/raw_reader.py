@@ -7,6 +7,7 @@ import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
@@ -48,7 +49,11 @@ class RawReader:
         self.origin = origin
         self._sources, self._outputs = Sources(), Outputs()
         self._cache = Path(origin.cache) if origin.cache else None
-        self._files = LocalImages(origin.root)
+
+    @cached_property
+    def _files(self) -> LocalImages:
+        """Opened with the first image, after that was found to be allowed: another hand may have changed the root."""
+        return LocalImages(self.origin.root)
 
     def read(self, row: RawExample) -> bytes:
         """Return the bytes of one image as it was when it was listed.
