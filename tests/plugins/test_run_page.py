@@ -162,20 +162,27 @@ def test_a_person_who_may_edit_the_run_changes_a_setting_on_its_tab(
     values = training_settings({**SETTINGS, "epochs": 9}).model_dump()
     content = {"format": RUN_FORMAT, "settings": values, "steps_per_epoch": 100}
     (training / "run.json").write_text(json.dumps(content))
-    offer = {"change": {"checkpoint_steps": 50}, "words": "1.6 times faster (1.5 to 1.7)"}
+    offer = {"change": {"checkpoint_steps": 50}, "words": "1.6 times faster (1.5 to 1.7)", "promised": [1.6, 1.5, 1.7]}
     (training / OFFERS).write_text(json.dumps({"offers": [offer]}))
     with opened(browser, client, training, role="user") as seen:
         page = seen.page
         offered = page.get_by_role("button", name="Apply checkpoint_steps=50 from the next epoch on: 1.6 times faster")
-        offered.click()
+        offered.focus()
+        page.keyboard.press("Enter")
         until(lambda: not offered.is_visible())
+        # The keyboard focus goes from the button to what became of it.
+        until(lambda: page.evaluate("document.activeElement.role") == "status")
         page.get_by_text("Change a setting", exact=True).click()
         page.get_by_label("Setting", exact=True).select_option("prefetch_batches")
         assert page.get_by_label("Value", exact=True).input_value() == "4"
         page.get_by_label("Value", exact=True).fill("16")
-        page.get_by_role("button", name="Apply from the next epoch on").click()
+        send = page.get_by_role("button", name="Apply from the next epoch on")
+        send.focus()
+        page.keyboard.press("Enter")
         words = "from the next epoch on: prefetch_batches=16, requested by somebody"
         until(lambda: page.get_by_role("listitem").all_inner_texts()[1:] == [words])
+        until(lambda: send.get_attribute("aria-disabled") == "false")
+        assert send.evaluate("each => each === document.activeElement")
         assert serious(page) == []
         assert seen.complaints == []
     first, change = load_changes(training)

@@ -260,6 +260,13 @@ def test_a_live_comparison_loads_itself_again_until_a_box_is_unchecked(browser: 
         context.clock.install()
         seen = Document(context, page)
         seen.page.locator("input[value=B]").uncheck()
+        seen.page.evaluate("window.is_first = true")
+        context.clock.fast_forward(60_000)  # The person has just used the page.
+        seen.page.locator("#all").focus()
+        seen.page.keyboard.press("Shift")
+        context.clock.fast_forward(120_000)  # The keyboard is at a button.
+        assert seen.page.evaluate("window.is_first")
+        seen.page.evaluate("document.activeElement.blur()")
         with seen.page.expect_event("load"):
             context.clock.fast_forward(61_000)
         assert not seen.page.locator("input[value=B]").is_checked()
