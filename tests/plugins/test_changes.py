@@ -16,7 +16,7 @@ from pipeline.runs.changes import load_changes
 from pipeline.runs.files import OFFERS, RUN_FORMAT
 from pipeline.storage import place_of
 from standins.fake_gcs import FakeGcs
-from tests.plugins.test_trainings import Client, client, logged_in
+from tests.plugins.test_trainings import Client, client, logged_in, with_cookie
 from tests.report.rich import rich_run
 from tests.waiting import until
 
@@ -38,11 +38,6 @@ def training(airflow_database: None, tmp_path: Path) -> Iterator[Path]:
     yield folder
     remove_all()
     shutil.rmtree(folder)
-
-
-def with_cookie(role: str, *teams: str) -> dict[str, str]:
-    """Return the headers of a browser, which sends the session cookie."""
-    return {"Cookie": f"_token={logged_in(role, *teams)['Authorization'].removeprefix('Bearer ')}"}
 
 
 def shown(client: Client, who: dict[str, str]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pipeline.runs.files import OFFERS, RUN_FORMAT, VERDICT
 from tests.axe import SIZES, serious
 from tests.browser import CUT_KEYS, Seen, browser, patient
 from tests.monitor.test_live import slow_steps
-from tests.plugins.test_trainings import Client, client, logged_in
+from tests.plugins.test_trainings import Client, client, with_cookie
 from tests.report.rich import Records, rich_run
 from tests.waiting import until
 
@@ -53,7 +53,7 @@ def opened(browser: Browser, client: Client, training: Path, width: int = 1280, 
     from tests.plugins.airflow_runs import add_run
 
     add_run("ours", training.name, str(training), state="running")
-    who = logged_in(role, "us")
+    who = with_cookie(role, "us")
 
     def answer_with(route: Route) -> None:
         address = urlsplit(route.request.url)

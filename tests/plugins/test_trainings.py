@@ -378,6 +378,11 @@ def logged_in(role: str | None, *teams: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {get_auth_manager().generate_jwt(user)}"}
 
 
+def with_cookie(role: str, *teams: str) -> dict[str, str]:
+    """Return the request headers of a browser, which sends the session cookie."""
+    return {"Cookie": f"_token={logged_in(role, *teams)['Authorization'].removeprefix('Bearer ')}"}
+
+
 def listed(client: Client, who: dict[str, str], query: str = "") -> Any:
     answer = client.get(f"/trainings.json{query}", headers=who)
     assert answer.status_code == 200, answer.text
