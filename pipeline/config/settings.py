@@ -102,6 +102,7 @@ OTHER_FILES_OF_SOURCES = frozenset(
         "sorted_rows",
         "split_names",
         "suffixes",
+        "text_delimiter",
     }
 )
 """Files of pipeline/sources that are no kind of source."""

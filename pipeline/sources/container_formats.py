@@ -104,6 +104,14 @@ class DividingFormat(Format, Protocol):
         """
 
 
+@runtime_checkable
+class AmbiguousFormat(Format, Protocol):
+    """A format whose files may hold a table instead. A name of another format shows that its file holds images."""
+
+    def shows_images(self, file: IO[bytes]) -> bool:
+        """Whether an open file surely holds images, as far as it says without a row that is decoded."""
+
+
 @cache
 def formats() -> list[Format]:
     """Return all formats, ordered by name."""

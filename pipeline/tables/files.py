@@ -20,6 +20,7 @@ from pipeline.sources.compression import compression_of
 from pipeline.sources.folder import HIDDEN, LEADS_OUTSIDE, NOT_BY_NAME, walk, why_no_image
 from pipeline.sources.split_names import split_of_word
 from pipeline.sources.suffixes import suffix_of
+from pipeline.sources.text_delimiter import delimiter_of_text
 from pipeline.storage import Place
 from pipeline.system.os_errors import retried
 from pipeline.system.parallel import ordered_map
@@ -66,8 +67,6 @@ _PROBED_BYTES = 1 << 16, 1 << 20
 """The first two lines of a file are in this many bytes, or at least in that many."""
 _READERS = 16
 """The first lines of this many files are read at once."""
-_DELIMITERS = "\t;|,"
-"""The delimiters of `.txt` files, the most likely one first."""
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """The name that Hive, Spark and others give to the folder of rows without a value."""
 
@@ -203,23 +202,6 @@ def format_of(name: str) -> str:
 def is_of_records(files: Sequence[Place]) -> bool:
     """Whether a table consists of TFRecord files."""
     return format_of(files[0].name) in (RECORDS, "")
-
-
-def delimiter_of_text(lines: Iterable[str]) -> str | None:
-    """Return the delimiter of a `.txt` file by its first lines.
-
-    None if the first two lines are not rows with the same number of fields, at least two.
-    """
-    first = list(islice(lines, 2))
-    fields = {}
-    for delimiter in _DELIMITERS:
-        try:
-            counts = [len(row) for row in csv.reader(first, delimiter=delimiter)]
-        except csv.Error:
-            continue
-        if len(counts) == 2 and 1 < counts[0] == counts[1]:
-            fields[delimiter] = counts[0]
-    return max(fields, key=lambda delimiter: fields[delimiter], default=None)
 
 
 def _first_lines_of_rows(place: Place) -> list[str]:

@@ -27,6 +27,7 @@ from pipeline import storage
 from pipeline.errors import FileSystemError, SettingsError, SourceError
 from pipeline.sources.compression import MAGIC_BYTES, UNPACK_ERRORS, compression_of, require_plain, unpacked
 from pipeline.sources.csv_quotes import require_quotes_of_lines
+from pipeline.sources.text_delimiter import delimiter_of_text
 from pipeline.storage import Place
 from pipeline.system.os_errors import cause_of, retried
 from pipeline.system.wording import shortened
@@ -36,7 +37,6 @@ from pipeline.tables.files import (
     JSON_LINES,
     PARQUET,
     FileFacts,
-    delimiter_of_text,
     facts_of_files,
     format_of,
     is_of_records,

@@ -47,35 +47,36 @@ class Questions:
         self._changed = threading.Condition()
         self._under_way: dict[Hashable, _Question] = {}
 
-    def ask(self, bucket: str, key: Hashable, work: Callable[[], _Answer]) -> _Answer:
+    def ask(self, bucket: str, key: Hashable, work: Callable[[], _Answer], name: str = "") -> _Answer:
         """Return the result of `work`, which asks a bucket, or raise its exception.
 
-        A call with the `key` of a question under way waits for the answer to that question.
+        A call with the `key` of a question under way waits for the answer to that question. `name` is what an error
+        calls the bucket, if it is another store, such as a file system.
 
         Raises StorageError if there are MAX_AT_ONCE questions, and NoAnswer if a page has lost patience with the
         question since it was first asked. It stays under way, so that a later call may get the answer.
         """
+        deadline, name = time.monotonic() + self._patience_s, name or f"gs://{bucket}"
         with self._changed:
             self._changed.wait_for(lambda: self._can_go_on(bucket, key), self._patience_s)
             question = self._under_way.get(key)
             if question is None and self._has_room(bucket):
-                question = _Question(bucket, time.monotonic(), start_in_thread(work, f"question to {bucket}"))
+                question = _Question(bucket, time.monotonic(), start_in_thread(work, f"question to {name}"))
                 self._under_way[key] = question
                 question.answer.add_done_callback(lambda _: self._end(key))
             is_asked = bool(self._of(bucket))
         if question is not None:
-            wait([question.answer], question.remaining_s(self._patience_s))
+            wait([question.answer], min(question.remaining_s(self._patience_s), max(0.0, deadline - time.monotonic())))
             if question.answer.done():
                 answer: _Answer = question.answer.result()
                 return answer
         if not is_asked:
             raise StorageError(
-                f"gs://{bucket} was not read, because {MAX_AT_ONCE} requests to other buckets have no answer yet. Try "
-                "again later"
+                f"{name} was not read, because {MAX_AT_ONCE} other requests have no answer yet: try again later"
             )
         raise NoAnswer(
-            f"gs://{bucket} has not answered within {self._patience_s:.0f} s: try again later, or check the network "
-            "and the status of Google Cloud Storage"
+            f"{name} has not answered within {self._patience_s:.0f} s: try again later, or check the network and the "
+            "status of Google Cloud Storage"
         )
 
     @property

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial, wraps
+from html import escape
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,7 +29,7 @@ from pipeline.errors import SizeError, StorageError, TenfoldError
 from pipeline.storage import Place, read_limited, require_size
 from pipeline.tuning.measurement import PAGE as INPUTS_PAGE
 from pipeline.watch.states import STATE_NAMES
-from plugins.training_monitor.changes import change, may_edit, require_edit, token_of
+from plugins.training_monitor.changes import change, may_edit, require_edit, token_of, without_zero_byte
 from plugins.training_monitor.dates import DatasetName, DatasetRuns, state_of_dates
 from plugins.training_monitor.listing import Column, ListQuery, MayRead, Sources, list_trainings, zone_of
 from plugins.training_monitor.runs import AirflowRun, EndedRuns, Link, Trainings, find_run
@@ -97,10 +98,7 @@ _start_runs = requires_access_dag(method="POST", access_entity=DagAccessEntity.R
 
 def may_see_runs(request: Request, user: Annotated[Any, Depends(get_user)]) -> None:
     """Raise 403 if the user may not see the runs of the DAG in the address, or any runs if it names no DAG."""
-    # PostgreSQL takes no text with a zero byte, and Airflow's check would end in an error. No DAG has such an id.
-    if "\0" in request.query_params.get("dag_id", ""):
-        request = Request({**request.scope, "query_string": b""})
-    _read_runs(request, user)
+    _read_runs(without_zero_byte(request), user)
 
 
 def may_start_runs(
@@ -495,25 +493,32 @@ def comparison(
 ) -> Response:
     """Return the page that compares runs. The address names the DAG and the id of each run, in the same order.
 
-    Runs that cannot be read are left out, and the page says why. Raises 422 if there are too many runs, 403 if the user
-    may see none of them, and 404 if fewer than two can be read.
+    Runs that cannot be read are left out, and the page says why. Answers with a page that says why there is none, and
+    with 422 if there are too many runs, 403 if the user may see none of them, and 404 if fewer than two can be read.
     """
     from pipeline.report.compare import MAX_RUNS, Comparison
     from pipeline.report.compare_page import render
 
     asked = [*dict.fromkeys(zip(dag_id, run_id, strict=False))]
     if len(dag_id) != len(run_id) or len(asked) > MAX_RUNS:
-        raise HTTPException(422, f"a comparison has 2 to {MAX_RUNS} runs, each with its dag_id and its run_id")
+        return _no_comparison(422, f"A comparison has 2 to {MAX_RUNS} runs, each with its dag_id and its run_id.")
     if not any(may_see_runs_of(each) for each, _ in asked):
-        raise HTTPException(403, "you do not have permission to see the runs of these DAGs")
+        return _no_comparison(403, "You do not have permission to see the runs of these DAGs.")
     runs = [_asked_run(*ids, may_see_runs_of) for ids in asked]
     found, left_out = _compared_and_left_out(request.app.state.record_folders, runs)
     if len(found) < 2:
-        raise HTTPException(404, " ".join(["two runs are needed for a comparison.", *left_out]))
+        return _no_comparison(404, "Two runs are needed for a comparison.", *left_out)
     is_live = any(each.run and not each.run.is_over for each in runs)
     compared, named = zip(*found, strict=True)
     page = render(Comparison(compared), named, left_out, RELOAD_S if is_live else None)
     return HTMLResponse(page.encode("utf-8", "backslashreplace"), headers=DOCUMENT_HEADERS)
+
+
+def _no_comparison(status: int, *sentences: str) -> HTMLResponse:
+    """Return a page that says why there is no comparison. A bucket, or a run, may be ready later."""
+    paragraphs = "\n".join(f"<p>{escape(each)}</p>" for each in sentences)
+    page = (STATIC / "no_comparison.html").read_text(encoding="utf-8").replace("<p>WHY</p>", paragraphs)
+    return HTMLResponse(page.encode("utf-8", "backslashreplace"), status)
 
 
 @dataclass(frozen=True)

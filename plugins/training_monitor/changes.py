@@ -5,8 +5,10 @@ needs a token, which only a page of Airflow's origin can read.
 """
 
 import hmac
+from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
 from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_TOKEN
@@ -19,15 +21,27 @@ from pipeline.config.allowed import require_folder
 from pipeline.errors import BadInput, TenfoldError
 from plugins.training_monitor.runs import find_run
 
+if TYPE_CHECKING:
+    from pipeline.watch.questions import Questions
+
 MAX_VALUE = 100
 """Maximum length of the name of a setting, and of a value, in characters."""
 Text = Annotated[str, Body(max_length=MAX_VALUE)]
 _edit_runs = requires_access_dag(method="PUT", access_entity=DagAccessEntity.RUN)
 
 
+def without_zero_byte(request: Request) -> Request:
+    """Return a request for Airflow's checks, which names no DAG if the id of its DAG has a zero byte.
+
+    PostgreSQL takes no text with a zero byte, and Airflow's check would end in an error. No DAG has such an id.
+    """
+    has_zero_byte = "\0" in request.query_params.get("dag_id", "")
+    return Request({**request.scope, "query_string": b""}) if has_zero_byte else request
+
+
 def require_edit(request: Request, user: Annotated[Any, Depends(get_user)]) -> None:
     """Raise 403 if the user may not edit the runs of the DAG in the address."""
-    _edit_runs(request, user)
+    _edit_runs(without_zero_byte(request), user)
 
 
 def may_edit(dag_id: str, request: Request, user: Annotated[Any, Depends(get_user)]) -> bool:
@@ -42,8 +56,13 @@ def may_edit(dag_id: str, request: Request, user: Annotated[Any, Depends(get_use
 
 
 def token_of(request: Request, dag_id: str, run_id: str) -> str:
-    """Return the token of a run. Another site can neither read the session cookie nor an answer with the token."""
-    session = request.cookies.get(COOKIE_NAME_JWT_TOKEN, "")
+    """Return the token of a run. Another site can neither read the session cookie nor an answer with the token.
+
+    Without a session cookie, the token is empty, because anybody could compute another one.
+    """
+    session = request.cookies.get(COOKIE_NAME_JWT_TOKEN)
+    if not session:
+        return ""
     return hmac.new(session.encode(), f"{dag_id}\n{run_id}".encode(), "sha256").hexdigest()
 
 
@@ -62,8 +81,10 @@ def change(
     and 503 if the request cannot be stored.
     """
     from pipeline.runs.changes import request_change
+    from pipeline.watch.questions import NoAnswer
 
-    if not hmac.compare_digest(x_tenfold_token.encode(), token_of(request, dag_id, run_id).encode()):
+    expected = token_of(request, dag_id, run_id)
+    if not expected or not hmac.compare_digest(x_tenfold_token.encode(), expected.encode()):
         raise HTTPException(HTTPStatus.FORBIDDEN, "the log-in of this page was renewed: try again")
     run = find_run(dag_id, run_id)
     if run is None or run.training is None:
@@ -72,7 +93,15 @@ def change(
         raise HTTPException(HTTPStatus.CONFLICT, "the run has ended, so nothing can change in its training")
     try:
         require_folder(run.training)
-        return JSONResponse({"words": str(request_change(run.training, field, value, user.get_name()))})
+        requested = partial(request_change, run.training, field, value, user.get_name())
+        if isinstance(run.training, Path):
+            return JSONResponse({"words": str(requested())})
+        questions: Questions = request.app.state.questions
+        key = ("change", run.training, field, value, user.get_name())
+        return JSONResponse({"words": str(questions.ask(run.training.bucket, key, requested))})
+    except NoAnswer as error:  # The request stays under way.
+        words = f"{error}. The change may still be stored: look at the changes of the training before you repeat it"
+        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, words) from error
     except BadInput as error:
         raise HTTPException(HTTPStatus.CONFLICT, str(error)) from error
     except (TenfoldError, OSError) as error:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 DAGS: Mapping[str, str] = {"image_training": IMAGES, "tabular_training": TABLE}
 """The DAGs that the page starts, each with its kind of examples."""
+MAX_COLUMNS = 500
+"""At most this many columns are offered to the person."""
+_PARTS_OF_DISK = 3
+"""Local places with this many equal parts count as one disk: /mnt/flowers and the places below it."""
 _OF_SOURCE = (
     *("source_uri", "user_project", "data_date", "list_encoding", "csv_delimiter", "csv_columns", "csv_skip_lines"),
     *("label_column", "key_column", "group_column", "split_column"),
@@ -46,7 +50,8 @@ def check_form(dag_id: str, form: Mapping[str, Any], looks: "Questions") -> dict
             problems = {**_problems_of_columns(settings, look.columns), **problems}
     except SettingsError as error:  # There is no such time zone, or a list of allowed places has a wrong entry.
         problems = {"source_uri": str(error), **problems}
-    return {"problems": problems, "source": look and asdict(look), "dataset_name": name}
+    source = look and asdict(replace(look, columns=look.columns[:MAX_COLUMNS]))
+    return {"problems": problems, "source": source, "dataset_name": name}
 
 
 def _without_source(kind: str) -> dict[str, str]:
@@ -63,10 +68,11 @@ def _look(settings: "Settings", looks: "Questions") -> "SourceLook":
     from pipeline.watch.questions import NoAnswer
 
     place = settings.dated().source
-    store = place.bucket if isinstance(place, BucketPath) else place.anchor
+    # Other disks answer, if one is silent.
+    store = place.bucket if isinstance(place, BucketPath) else "/".join(place.parts[:_PARTS_OF_DISK])
     key = ("look", place, settings.list_encoding, settings.csv_delimiter)
     try:
-        look = looks.ask(store, key, lambda: look_at(place, settings.list_encoding, settings.csv_delimiter))
+        look = looks.ask(store, key, lambda: look_at(place, settings.list_encoding, settings.csv_delimiter), str(place))
     except NoAnswer:
         return SourceLook(f"{place} has not answered within {LOOK_S:.0f} s.", is_usable=False)
     except (StorageError, FileSystemError, SourceError, AccessError) as error:

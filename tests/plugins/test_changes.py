@@ -1,5 +1,6 @@
 """A person changes a setting of a training on its tab: who may do it, and what a page of another site cannot do."""
 
+import hmac
 import json
 import shutil
 from collections.abc import Iterator
@@ -13,8 +14,11 @@ import pytest
 from pipeline.config.automatic import training_settings
 from pipeline.runs.changes import load_changes
 from pipeline.runs.files import OFFERS, RUN_FORMAT
-from tests.plugins.test_trainings import Client, client, logged_in
+from pipeline.storage import place_of
+from standins.fake_gcs import FakeGcs
+from tests.plugins.test_trainings import Client, client, logged_in, with_cookie
 from tests.report.rich import rich_run
+from tests.waiting import until
 
 __all__ = ["client"]
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`")
@@ -34,11 +38,6 @@ def training(airflow_database: None, tmp_path: Path) -> Iterator[Path]:
     yield folder
     remove_all()
     shutil.rmtree(folder)
-
-
-def with_cookie(role: str, *teams: str) -> dict[str, str]:
-    """Return the headers of a browser, which sends the session cookie."""
-    return {"Cookie": f"_token={logged_in(role, *teams)['Authorization'].removeprefix('Bearer ')}"}
 
 
 def shown(client: Client, who: dict[str, str]) -> dict[str, Any]:
@@ -127,8 +126,7 @@ def test_a_run_that_has_ended_does_not_change(client: Client, training: Path):
 def test_the_tab_offers_the_changes_that_the_training_predicts(client: Client, training: Path):
     editor = with_cookie("user", "us")
     offer = {"change": {"prefetch_batches": 16}, "words": "1.6 times faster (1.5 to 1.7)", "promised": [1.6, 1.5, 1.7]}
-    other = {"change": {"batch_size": 64}, "words": "2 times", "promised": [2.0, 1.9, 2.1]}
-    (training / OFFERS).write_text(json.dumps({"offers": [offer, other]}))
+    (training / OFFERS).write_text(json.dumps({"offers": [offer, {**offer, "change": {"batch_size": 64}}]}))
     before = shown(client, editor)
     assert before["offers"] == [[offer["words"], offer["change"]]]
     requested(client, editor, before["token"], field="prefetch_batches", value="16")
@@ -136,3 +134,55 @@ def test_the_tab_offers_the_changes_that_the_training_predicts(client: Client, t
     for damaged in ("[]", '{"offers": [1]}', '{"offers": [{"words": "x", "change": 1}]}', "no json"):
         (training / OFFERS).write_text(damaged)
         assert shown(client, editor)["offers"] == []
+
+
+def test_a_dag_with_a_zero_byte_in_its_id_is_unknown(client: Client, training: Path):
+    editor = with_cookie("user", "us")
+    query = urlencode({"dag_id": "ours\0", "run_id": "run"})
+    body = json.dumps({"field": "prefetch_batches", "value": "16"}).encode()
+    assert client.post(f"/change?{query}", {**editor, "X-Tenfold-Token": "0"}, body).status_code == 403
+
+
+def test_airflow_is_never_asked_about_an_id_with_a_zero_byte():
+    """PostgreSQL takes none, and the check would end in an error."""
+    from fastapi import Request
+
+    from plugins.training_monitor.changes import without_zero_byte
+
+    def asked(query: bytes) -> dict[str, str]:
+        return dict(without_zero_byte(Request({"type": "http", "query_string": query})).query_params)
+
+    assert asked(b"dag_id=a%00b&run_id=1") == {}
+    assert asked(b"dag_id=ab&run_id=1") == {"dag_id": "ab", "run_id": "1"}
+
+
+def test_without_a_session_cookie_there_is_no_token(client: Client, training: Path):
+    who = logged_in("user", "us")
+    assert shown(client, who)["token"] == ""
+    guessed = hmac.new(b"", b"ours\nrun", "sha256").hexdigest()
+    for token in ("", guessed):
+        assert requested(client, who, token, field="prefetch_batches", value="16").status_code == 403
+    assert load_changes(training) == []
+
+
+def test_a_silent_bucket_does_not_hold_a_change(
+    client: Client, training: Path, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+):
+    from tests.plugins.airflow_runs import add_run
+
+    gcs.put_folder("bucket", "runs/far/", training)
+    add_run("ours", "far", "gs://bucket/runs/far", state="running")
+    editor = with_cookie("user", "us")
+    query = urlencode({"dag_id": "ours", "run_id": "far"})
+    token = client.get(f"/data?{query}", editor).json()["status"]["changes"]["token"]
+    stall = gcs.fail("stall", times=None)
+    monkeypatch.setattr("pipeline.watch.questions.PATIENCE_S", 0.2)
+    try:
+        answer = requested(client, editor, token, run_id="far", field="prefetch_batches", value="16")
+        assert answer.status_code == 503
+        assert "gs://bucket has not answered" in answer.json()["detail"]
+        assert "may still be stored" in answer.json()["detail"]
+    finally:
+        stall.release()
+    place = place_of("gs://bucket/runs/far")
+    until(lambda: [each.value for each in load_changes(place)] == [16])

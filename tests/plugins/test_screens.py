@@ -21,16 +21,20 @@ from playwright.sync_api import Browser, Page
 
 from benchmarks.harness.ended_runs import add_runs, write_training
 from benchmarks.long_record import write_training as write_long_training
+from pipeline.config.automatic import training_settings
 from pipeline.monitor.row import Row
 from pipeline.monitor.verdict import diagnose_run, numbers
 from pipeline.report import write_report
+from pipeline.runs.files import OFFERS, RUN_FORMAT
 from tests.axe import SIZES, serious
 from tests.browser import CUT_KEYS, CUT_LEGENDS, CUT_TITLES, Seen, browser, patient
 from tests.firefox import Firefox, firefox
 from tests.plugins.site import login_of, serving
+from tests.plugins.test_dates_page import add_dated_run
 from tests.plugins.test_waits import set_tasks
 from tests.report.rich import Records, rich_run, sample
 from tests.report.test_report import picture
+from tests.runs.test_dates import build_date, make_date
 from tests.waiting import until
 
 __all__ = ["browser"]
@@ -73,6 +77,9 @@ CHARTED = (
     """document.querySelector("section[data-drawn]") && !document.querySelector("article section:not([data-drawn])")"""
 )
 PLOTTED = """document.readyState == "complete" && Bokeh.documents.length && Bokeh.documents[0].is_idle"""
+CALENDAR = """document.querySelector(".calendar")"""
+FILLED_IN = """document.querySelector("#like option")"""
+CHANGEABLE = f"""({CHARTED}) && document.querySelector("details .change button")"""
 SAID = """document.querySelector(".empty:not([hidden])")"""
 
 
@@ -82,10 +89,11 @@ class Made:
     def __init__(self, name: str, folder: Path) -> None:
         from tests.plugins.airflow_runs import add_dag
 
-        self.dag = self.team = name.replace(" ", "_")
+        self.dag = name.replace(" ", "_")
+        self.teams = [self.dag]
         self.folder = folder / self.dag
         self.folder.mkdir()
-        add_dag(self.dag, self.team)
+        add_dag(self.dag, self.dag)
 
     def add(self, run_id: str, training: Path | None, **run: Any) -> None:
         from tests.plugins.airflow_runs import add_run
@@ -199,6 +207,37 @@ def comparison_of(number: int, made: Made) -> str:
     return made.address("compare", *run_ids)
 
 
+def changing_tab(made: Made) -> str:
+    """Return the address of the tab of a training that a person can change, with an offer of the training."""
+    training = rich_run(made.folder / "training")
+    (training / "result.json").unlink()
+    values = training_settings({"epochs": 9}).model_dump()
+    (training / "run.json").write_text(json.dumps({"format": RUN_FORMAT, "settings": values, "steps_per_epoch": 100}))
+    offer = {"change": {"checkpoint_steps": 50}, "words": "1.6 times faster (1.5 to 1.7)", "promised": [1.6, 1.5, 1.7]}
+    (training / OFFERS).write_text(json.dumps({"offers": [offer]}))
+    made.add("manual__2026-01-01T00:00:00+00:00", training, state="running")
+    return made.address("run", "manual__2026-01-01T00:00:00+00:00")
+
+
+def start_page(made: Made) -> str:
+    """Return the address of the page that starts a run."""
+    from tests.plugins.airflow_runs import add_dag
+
+    add_dag("image_training", "starters")
+    made.teams.append("starters")
+    return "/tenfold/start"
+
+
+def dates_page(made: Made) -> str:
+    """Return the address of the page of a dataset with three dates."""
+    for day, state in ((1, "success"), (2, "failed"), (4, "success")):
+        date, is_refused = f"2026-01-{day:02d}", state == "failed"
+        make_date(made.folder / "birds", date, broken=3 if is_refused else 0)
+        build_date(made.folder / "birds", made.folder / "w", date, refused=is_refused)
+        add_dated_run(f"run {day}", made.folder / "w", date, state, dag_id=made.dag)
+    return "/tenfold/dates"
+
+
 Kind = tuple[Callable[[Made], str], str]
 """What makes the runs of a page and returns its address, and the condition in the browser that it is complete."""
 PAGES: Mapping[str, Kind] = {
@@ -214,7 +253,12 @@ PAGES: Mapping[str, Kind] = {
     "report of ten hours": (partial(report_of, ten_hours), PLOTTED),
     "comparison of 2": (partial(comparison_of, 2), PLOTTED),
     "comparison of 20": (partial(comparison_of, 20), PLOTTED),
+    "tab with changes": (changing_tab, CHANGEABLE),
+    "start": (start_page, FILLED_IN),
+    "dates": (dates_page, CALENDAR),
 }
+EDITED = ("tab with changes", "start")
+"""The pages that a user sees who may do more than look."""
 
 
 class Site:
@@ -223,15 +267,16 @@ class Site:
     def __init__(self, url: str, folder: Path) -> None:
         self.url = url
         self._folder = folder
-        self._addresses: dict[str, tuple[str, str]] = {}
+        self._pages: dict[str, tuple[str, list[Any]]] = {}
 
-    def page(self, name: str) -> tuple[str, str, str]:
-        """Return the address of a page, the team whose users see it, and the condition that it is complete."""
+    def page(self, name: str) -> tuple[str, list[Any], str]:
+        """Return the address of a page, the cookies of a user who sees it, and the condition that it is complete."""
         make, is_complete = PAGES[name]
-        if name not in self._addresses:
+        if name not in self._pages:
             made = Made(name, self._folder)
-            self._addresses[name] = make(made), made.team
-        return *self._addresses[name], is_complete
+            address, role = make(made), "user" if name in EDITED else "viewer"
+            self._pages[name] = address, login_of(self.url, *made.teams, role=role)
+        return *self._pages[name], is_complete
 
 
 @pytest.fixture(scope="module")
@@ -265,8 +310,8 @@ def place_of_picture(tmp_path: Path, name: str) -> Path:
 def test_chromium(browser: Browser, site: Site, tmp_path: Path, name: str, width: int, scheme: Any) -> None:
     size: Any = {"width": width, "height": 900}
     with patient(browser.new_context(base_url=site.url, viewport=size, color_scheme=scheme)) as context:
-        address, team, is_complete = site.page(name)
-        context.add_cookies(login_of(site.url, team))
+        address, cookies, is_complete = site.page(name)
+        context.add_cookies(cookies)
         seen = Seen(context.new_page())
         seen.page.goto(address)
         seen.until(f"Boolean({is_complete})")
@@ -279,10 +324,10 @@ def test_chromium(browser: Browser, site: Site, tmp_path: Path, name: str, width
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", PAGES, ids=lambda name: name.replace(" ", "_"))
 def test_firefox(site: Site, tmp_path: Path, name: str, scheme: str) -> None:
-    address, team, is_complete = site.page(name)
+    address, cookies, is_complete = site.page(name)
     (profile := tmp_path / "profile").mkdir()
     with firefox(profile, 1280, scheme) as window:
-        window.log_in(login_of(site.url, team)[0])
+        window.log_in(cookies[0])
         window.goto(site.url + address)
         until(lambda: window.evaluate(f"Boolean({is_complete})"))
         window.screenshot(place_of_picture(tmp_path, f"{name} firefox {scheme}"))

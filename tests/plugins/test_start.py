@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, Route
 
-from pipeline.watch.questions import Questions
+from pipeline.sources import look
+from pipeline.watch.questions import MAX_PER_BUCKET, Questions
 from standins.fake_gcs import FakeGcs
 from tests.axe import SIZES, serious
 from tests.browser import Seen, browser, patient
@@ -139,6 +141,46 @@ def test_the_label_is_a_column_of_the_table(table: Path, form: dict[str, Any], s
 # --- who may ask ------------------------------------------------------------------------------------------------------
 
 
+def test_a_text_file_without_rows_has_no_columns_that_could_be_wrong(tmp_path: Path) -> None:
+    (tmp_path / "about.txt").write_text("Read this first,\nthen the rest.\n")
+    answer = check({"source_uri": str(tmp_path / "about.txt"), "label_column": "churn"}, TABLE)
+    assert (answer["problems"], answer["source"]["columns"]) == ({}, ())
+
+
+def test_few_columns_of_a_wide_table_are_sent(tmp_path: Path) -> None:
+    names = [f"c{number}" for number in range(1000)]
+    (tmp_path / "wide.csv").write_text(f"{','.join(names)}\n")
+    answer = check({"source_uri": str(tmp_path / "wide.csv"), "label_column": "c999"}, TABLE)
+    assert (answer["problems"], len(answer["source"]["columns"])) == ({}, 500)
+
+
+def test_a_silent_disk_does_not_hold_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from plugins.training_monitor.start import check_form
+
+    ended, look_at = Event(), look.look_at
+
+    def slow(place: Any, *options: str) -> look.SourceLook:
+        if str(place).startswith("/mnt/silent"):
+            ended.wait(PATIENT_S)
+        return look_at(place, *options)
+
+    monkeypatch.setattr(look, "look_at", slow)
+    monkeypatch.setattr("pipeline.watch.questions.MAX_AT_ONCE", MAX_PER_BUCKET + 1)
+    looks = Questions(0.1)
+    try:
+        for number in range(MAX_PER_BUCKET + 1):
+            found = check_form(IMAGES, {"source_uri": f"/mnt/silent/{number}"}, looks)["source"]
+            assert found["words"] == f"/mnt/silent/{number} has not answered within 2 s."
+        monkeypatch.setattr(looks, "_own_patience_s", PATIENT_S)
+        assert "neither images" in check_form(IMAGES, {"source_uri": str(tmp_path)}, looks)["source"]["words"]
+        monkeypatch.setattr(looks, "_own_patience_s", 0.1)
+        monkeypatch.setattr("pipeline.watch.questions.MAX_AT_ONCE", MAX_PER_BUCKET)
+        words = check_form(IMAGES, {"source_uri": "/mnt/other"}, looks)["source"]["words"]
+        assert words.startswith("/mnt/other was not read, because 4 other requests have no answer yet")
+    finally:
+        ended.set()
+
+
 @pytest.fixture
 def dags(airflow_database: None) -> Iterator[None]:
     from tests.plugins.airflow_runs import add_dag, remove_all
@@ -200,6 +242,9 @@ class AirflowApi:
         firsts = {IMAGES: image_training.FIRST, TABLE: tabular_training.FIRST}
         self._forms = {dag_id: dag_defaults(dag_id, first, 1)["params"] for dag_id, first in firsts.items()}
         self.started: list[dict[str, Any]] = []
+        self.refused: dict[str, int] = {}
+        """The status of the answer by a part of the address; 0 if there is no answer."""
+        self.had_refusals = False
 
     def answer(self, method: str, path: str, body: str | None) -> Any:
         dag_id, _, rest = path.removeprefix("/api/v2/dags/").partition("/")
@@ -213,12 +258,22 @@ class AirflowApi:
 
 
 @contextmanager
-def opened(browser: Browser, client: Client, query: str = "", **options: Any) -> Iterator[tuple[Page, AirflowApi]]:
+def opened(
+    browser: Browser, client: Client, query: str = "", refused: Mapping[str, int] | None = None, **options: Any
+) -> Iterator[tuple[Page, AirflowApi]]:
     """Open the page in a browser, which gets the answers of the application in this process."""
     who, api = ours("user"), AirflowApi()
+    api.refused |= refused or {}
 
     def answer_with(route: Route) -> None:
         request, address = route.request, urlsplit(route.request.url)
+        refused = next((status for part, status in api.refused.items() if part in address.path), None)
+        if refused is not None:
+            api.had_refusals = True
+            if request.method == "POST":
+                api.answer(request.method, address.path, request.post_data)
+            route.fulfill(status=refused, body="no") if refused else route.abort()
+            return
         if address.path.startswith("/api/"):
             route.fulfill(json=api.answer(request.method, address.path, request.post_data))
             return
@@ -237,9 +292,9 @@ def opened(browser: Browser, client: Client, query: str = "", **options: Any) ->
         seen = Seen(context.new_page())
         seen.page.route(f"{AIRFLOW}/**", answer_with)
         seen.page.goto(f"{AIRFLOW}/tenfold/start{query}")
-        seen.page.get_by_label("Same as run").get_by_role("option").first.wait_for(state="attached")
+        seen.page.locator("#like option, [role=alert]:not([hidden])").first.wait_for(state="attached")
         yield seen.page, api
-        assert seen.complaints == []
+        assert [each for each in seen.complaints if "Failed to load resource" not in each or not api.had_refusals] == []
         assert {urlsplit(each).netloc for each in seen.requests} == {"airflow"}
 
 
@@ -273,6 +328,37 @@ def test_a_run_is_started_with_the_fields_that_were_filled_in(
         [run] = api.started
         assert run["conf"] == {"source_uri": str(source), "dataset_name": "flowers", "epochs": 3}
         assert (run["dag_id"], bool(run["logical_date"])) == (IMAGES, True)
+
+
+def test_a_run_is_started_once(browser: Browser, client: Client, dags: None, make_images: MakeImages) -> None:
+    """The first answer is lost. Airflow refuses a second run with the same id."""
+    source = make_images({"cats": 3})
+    with opened(browser, client) as (page, api):
+        api.refused["/dagRuns"] = 0
+        page.get_by_label("Source").fill(str(source))
+        button = page.get_by_role("button", name="Start", exact=True)
+        button.focus()
+        page.keyboard.press("Enter")  # While the page still checks the new source.
+        page.get_by_text("look at the list of runs before you try again").wait_for()
+        assert button.evaluate("each => each === document.activeElement")
+        del api.refused["/dagRuns"]
+        page.evaluate("""() => {
+          const form = document.querySelector("form");
+          for (const _ of "123") form.requestSubmit();
+        }""")
+        page.wait_for_url("**/runs/**")
+        assert len(api.started) == 2
+        assert len({run["dag_run_id"] for run in api.started}) == 1
+        assert len({run["logical_date"] for run in api.started}) == 1
+
+
+def test_only_a_dag_that_the_user_may_not_see_is_left_out(browser: Browser, client: Client, dags: None) -> None:
+    for status, is_left_out in ((403, True), (404, True), (502, False)):
+        with opened(browser, client, refused={"tabular_training/details": status}) as (page, _):
+            if is_left_out:
+                assert page.get_by_role("radio").count() == 1
+            else:
+                page.get_by_text("Airflow answered 502").wait_for()
 
 
 def test_a_table_is_recognized_and_its_columns_are_offered(

@@ -378,6 +378,11 @@ def logged_in(role: str | None, *teams: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {get_auth_manager().generate_jwt(user)}"}
 
 
+def with_cookie(role: str, *teams: str) -> dict[str, str]:
+    """Return the request headers of a browser, which sends the session cookie."""
+    return {"Cookie": f"_token={logged_in(role, *teams)['Authorization'].removeprefix('Bearer ')}"}
+
+
 def listed(client: Client, who: dict[str, str], query: str = "") -> Any:
     answer = client.get(f"/trainings.json{query}", headers=who)
     assert answer.status_code == 200, answer.text
@@ -1223,7 +1228,9 @@ def test_one_run_is_no_comparison(client: Client, second: Path) -> None:
     for runs in ([("ours", "run 1")], [("ours", "run 1")] * 2, [("ours", "run 1"), ("ours", "nothing")]):
         answer = client.get(asked(*runs), headers=who)
         assert answer.status_code == 404, runs
-        assert "two runs are needed for a comparison" in answer.json()["detail"]
+        assert "Two runs are needed for a comparison" in answer.text
+        assert '<a href="">Try again</a>' in answer.text
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
 
 
 def test_a_comparison_requires_permission_for_each_dag(client: Client, second: Path) -> None:
@@ -1234,7 +1241,13 @@ def test_a_comparison_requires_permission_for_each_dag(client: Client, second: P
     # The last DAG of an address may be one that the user may see.
     answer = client.get(asked(*theirs, ("ours", "run 1")), headers=logged_in("viewer", "us"))
     assert answer.status_code == 404
-    assert answer.json()["detail"].count("you do not have permission") == 2
+    assert answer.text.count("you do not have permission") == 2
+
+
+def test_a_page_without_a_comparison_escapes_names(client: Client, second: Path) -> None:
+    answer = client.get(asked(("ours", "run 1"), ("ours", "<b>")), headers=logged_in("viewer", "us"))
+    assert answer.status_code == 404
+    assert "&lt;b&gt; of ours is left out" in answer.text
 
 
 def test_too_many_runs_are_refused_before_any_is_read(client: Client, runs: None) -> None:
@@ -1253,7 +1266,7 @@ def test_a_run_whose_files_are_too_large_is_left_out_of_a_comparison(
             patched.setattr(f"pipeline.watch.records.{name}", 100)
             answer = client.get(address, headers=who)
             assert answer.status_code == 404
-            assert answer.json()["detail"].count("it cannot be read") == 2
+            assert answer.text.count("it cannot be read") == 2
 
 
 def test_the_records_of_all_runs_of_a_comparison_have_a_limit(
@@ -1264,8 +1277,8 @@ def test_the_records_of_all_runs_of_a_comparison_have_a_limit(
     monkeypatch.setattr("pipeline.watch.records.MAX_TOTAL_BYTES", size_of(second) + 100)
     answer = client.get(asked(("ours", "run 8"), ("ours", "run 1")), headers=logged_in("viewer", "us"))
     assert answer.status_code == 404
-    assert answer.json()["detail"].count("is left out: it cannot be read: the record of ") == 1
-    assert "compare fewer runs" in answer.json()["detail"]
+    assert answer.text.count("is left out: it cannot be read: the record of ") == 1
+    assert "compare fewer runs" in answer.text
 
 
 def test_runs_whose_answers_are_too_large_are_compared_without_them(

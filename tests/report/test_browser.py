@@ -259,7 +259,16 @@ def test_a_live_comparison_loads_itself_again_until_a_box_is_unchecked(browser: 
     with browser.new_context(viewport={"width": WIDE, "height": 900}) as context:
         context.clock.install()
         seen = Document(context, page)
+        seen.page.evaluate("window.is_first = true")
+        context.clock.fast_forward(30_000)
         seen.page.locator("input[value=B]").uncheck()
+        context.clock.fast_forward(31_000)
+        assert seen.page.evaluate("window.is_first")  # The person has just used the page.
+        seen.page.locator("#all").focus()
+        seen.page.keyboard.press("Shift")
+        context.clock.fast_forward(120_000)  # The keyboard is at a button.
+        assert seen.page.evaluate("window.is_first")
+        seen.page.evaluate("document.activeElement.blur()")
         with seen.page.expect_event("load"):
             context.clock.fast_forward(61_000)
         assert not seen.page.locator("input[value=B]").is_checked()

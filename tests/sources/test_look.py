@@ -1,12 +1,15 @@
 """A quick look at a place that may become a source."""
 
+import gzip
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import repeat
+from itertools import count, repeat
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -51,8 +54,9 @@ def test_images_without_a_folder_of_their_class_are_no_source(make_images: MakeI
 
 
 def test_counting_ends_after_a_second(make_images: MakeImages, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.sources.look.COUNTING_S", 0)
-    assert look_at(make_images({"cats": 3})).words.startswith("more than 1 image: the first 1 have 1 class and ")
+    clock = count(0.0, 0.3)
+    monkeypatch.setattr("pipeline.sources.look.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    assert look_at(make_images({"cats": 9})).words.startswith("more than 3 images: the first 3 have 1 class and ")
 
 
 def test_a_bucket_is_looked_at_by_one_page(gcs: FakeGcs) -> None:
@@ -158,6 +162,118 @@ def test_no_name_beside_the_allowed_places_is_suggested(
     monkeypatch.setenv("TENFOLD_ALLOWED_SOURCES", f"{tmp_path / 'flowers2'},gs://bucket/flowers2")
     for place in (tmp_path / "flowers2", BucketPath.of("gs://bucket/flowers2")):
         assert look_at(place).meant == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "columns"),
+    [
+        ("age;income\n1;2\n", ("age", "income")),
+        ("age\tincome\n1\t2\n", ("age", "income")),
+        ("Read this first,\nthen the rest.\n", ()),
+    ],
+)
+def test_the_first_lines_of_a_text_file_show_its_delimiter(
+    tmp_path: Path, content: str, columns: tuple[str, ...]
+) -> None:
+    (tmp_path / "sales.txt").write_text(content)
+    assert look_at(tmp_path / "sales.txt").columns == columns
+
+
+def test_a_header_that_is_cut_off_has_no_columns(tmp_path: Path) -> None:
+    header = ",".join(f"column_{number}" for number in range(10_000))
+    (tmp_path / "sales.csv").write_text(f"{header}\n{'1,' * 9_999}1\n")
+    assert look_at(tmp_path / "sales.csv").columns == ()
+
+
+def test_a_compressed_record_is_not_decompressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.tfrecord.gz").write_bytes(gzip.compress(bytes(1 << 20)))
+    monkeypatch.setattr(storage, "open_ranges", lambda _: pytest.fail("the file was opened"))
+    look = look_at(tmp_path)
+    assert (look.is_usable, look.kind) == (True, "")
+
+
+def test_the_schema_of_a_parquet_file_shows_images(tmp_path: Path) -> None:
+    image = pa.array([{"bytes": b"no image", "path": "a.jpg"}])
+    parquet.write_table(pa.table({"image": image, "label": [1]}), tmp_path / "train.parquet")
+    assert look_at(tmp_path / "train.parquet").kind == "images"
+
+
+def test_a_footer_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parquet.write_table(pa.table({"age": [1]}), tmp_path / "sales.parquet")
+    monkeypatch.setattr("pipeline.sources.look._MAX_FOOTER_BYTES", 10)
+    assert look_at(tmp_path / "sales.parquet").columns == ()
+
+
+@pytest.mark.parametrize(
+    ("files", "name"),
+    [
+        (("cars_train/1.jpg", "devkit/cars_meta.mat", "devkit/cars_train_annos.mat"), "Stanford Cars"),
+        (("train/n01440764/1.JPEG", "val/ILSVRC2012_val_00000001.JPEG", "val.txt"), "ImageNet"),
+        (("ILSVRC/Data/CLS-LOC/train/n01440764/1.JPEG", "LOC_val_solution.csv"), "ImageNet"),
+    ],
+)
+def test_a_known_layout_is_named(tmp_path: Path, gcs: FakeGcs, files: tuple[str, ...], name: str) -> None:
+    for each in files:
+        (tmp_path / each).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / each).write_bytes(b"1")
+        gcs.put("bucket", each, b"1")
+    for place in (tmp_path, BucketPath.of("gs://bucket")):
+        assert look_at(place) == SourceLook(f"images in the layout of {name}", kind="images")
+
+
+def test_a_link_to_a_folder_above_it_is_not_followed(make_images: MakeImages) -> None:
+    source = make_images({"cats": 2})
+    (source / "cats" / "again").symlink_to(source)
+    assert look_at(source).words.startswith("2 images, 1 class, ")
+
+
+def test_the_time_for_counting_also_ends_between_entries_that_are_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        (tmp_path / str(number)).mkdir()
+    listed: list[Path] = []
+    scandir = os.scandir
+
+    def noted(path: Path) -> Any:
+        listed.append(path)
+        return scandir(path)
+
+    monkeypatch.setattr("pipeline.sources.look.COUNTING_S", 0)
+    monkeypatch.setattr("pipeline.sources.look.os.scandir", noted)
+    assert look_at(tmp_path) == SourceLook("There are more files than a quick look can count.")
+    assert listed == [tmp_path]
+
+
+def test_a_place_that_the_file_system_refuses_is_an_error_with_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="cannot be read: File name too long"):
+        look_at(tmp_path / ("x" * 300))
+
+
+def test_nothing_is_suggested_if_a_folder_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example, a folder that users may only pass through."""
+    (tmp_path / "flowers").mkdir()
+    assert look_at(tmp_path / "flwers" / ("x" * 300)).meant == ""
+
+    def refused(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("pipeline.sources.look.os.scandir", refused)
+    look = look_at(tmp_path / "flwers")
+    assert (look.words, look.meant) == (f"There is nothing at {tmp_path / 'flwers'}.", "")
+    with pytest.raises(SourceError, match="flowers cannot be read: Permission denied"):
+        look_at(tmp_path / "flowers")
+
+
+def test_no_link_to_a_place_that_is_not_allowed_is_suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret, allowed = tmp_path / "secret", tmp_path / "allowed"
+    (secret / "cats").mkdir(parents=True)
+    (allowed / "flowers").mkdir(parents=True)
+    (allowed / "flowers" / "cats").symlink_to(secret / "cats")
+    (allowed / "birds").symlink_to(secret)
+    monkeypatch.setenv("TENFOLD_ALLOWED_SOURCES", str(allowed))
+    assert look_at(allowed / "flwers" / "cats").meant == str(allowed / "flowers")
+    assert look_at(allowed / "brds").meant == ""
 
 
 def test_a_pipe_is_not_opened(tmp_path: Path) -> None:

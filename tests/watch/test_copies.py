@@ -198,7 +198,7 @@ def test_four_silent_buckets_do_not_block_a_fifth(
     assert (ours.local_folder(PLACE) / "run.json").exists()
     monkeypatch.setattr(questions, "PATIENCE_S", 0.2)
     monkeypatch.setattr(questions, "MAX_AT_ONCE", questions.AT_ONCE)
-    with pytest.raises(StorageError, match="gs://bucket was not read, because 16 requests to other buckets"):
+    with pytest.raises(StorageError, match="gs://bucket was not read, because 16 other requests"):
         ours.local_folder(BucketPath("bucket", "w/runs/run/another"))
 
 

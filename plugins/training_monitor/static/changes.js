@@ -1,7 +1,8 @@
 // The changes of a training under way: what changed when, and a form for another change.
-import {RequestError, element, send_json} from "./monitor.js";
+import {RequestError, element, is_off, send_json, set_off} from "./monitor.js";
 
 const RENEWED = "The log-in of this page was renewed: try again.";
+const SILENT = "Airflow does not answer: look at the changes of this training before you try again.";
 
 export class Changes {
   // `changed` is called after a change was requested, or if the page needs a new token.
@@ -12,7 +13,7 @@ export class Changes {
     this.field = element("select", {"aria-label": "Setting"});
     this.value = element("input", {"aria-label": "Value", size: 8, maxlength: 100});
     this.button = element("button", {}, "Apply from the next epoch on");
-    this.answer = element("span", {class: "soft", role: "status"});
+    this.answer = element("span", {class: "soft", role: "status", tabindex: "-1"});
     this.form = element("details", {}, element("summary", {}, "Change a setting"),
       element("p", {class: "change"}, this.field, this.value, this.button));
     this.offers = element("div", {class: "change"});
@@ -27,7 +28,7 @@ export class Changes {
     this.list.hidden = !sentences.length;
     this.list.replaceChildren(...sentences.map(sentence => element("li", {}, sentence)));
     this.show_offers(token ? offers : []);
-    this.form.hidden = !token || !values.length;
+    this.keep_focus(this.form, () => { this.form.hidden = !token || !values.length; });
     if (JSON.stringify(this.values) === JSON.stringify(values)) return;  // A person may be typing a value.
     this.values = values;
     const before = this.field.value;
@@ -44,12 +45,19 @@ export class Changes {
   show_offers(offers) {
     if (this.offers_shown === JSON.stringify(offers)) return;
     this.offers_shown = JSON.stringify(offers);
-    this.offers.replaceChildren(...offers.map(([words, change]) => {
+    this.keep_focus(this.offers, () => this.offers.replaceChildren(...offers.map(([words, change]) => {
       const values = Object.entries(change).map(([name, value]) => `${name}=${value}`).join(", ");
       const button = element("button", {}, `Apply ${values} from the next epoch on: ${words}`);
       button.addEventListener("click", () => this.send(change, button));
       return button;
-    }));
+    })));
+  }
+
+  // Change a part of the page. If that removes the focused element, the answer beside it gets the keyboard focus.
+  keep_focus(part, change) {
+    const focused = part.contains(document.activeElement) && document.activeElement;
+    change();
+    if (focused && !focused.checkVisibility()) this.answer.focus();
   }
 
   send_typed() {
@@ -57,19 +65,20 @@ export class Changes {
   }
 
   async send(change, button) {
-    button.disabled = true;
+    if (is_off(button)) return;
+    set_off(button, true);
     try {
       for (const [field, value] of Object.entries(change)) {
         const content = {field, value: String(value)};
-        const headers = {"X-Tenfold-Token": this.token};
-        const {words} = await send_json(`change?${new URLSearchParams(this.ids)}`, content, RENEWED, headers);
+        const options = {headers: {"X-Tenfold-Token": this.token}, silent: SILENT};
+        const {words} = await send_json(`change?${new URLSearchParams(this.ids)}`, content, RENEWED, options);
         this.answer.textContent = words;
       }
     } catch (error) {
       if (!(error instanceof RequestError)) throw error;
       this.answer.textContent = error.message;
     } finally {
-      button.disabled = false;
+      set_off(button, false);
     }
     this.changed();
   }

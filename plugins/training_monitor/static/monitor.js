@@ -65,7 +65,13 @@ export function download(name, content) {
 // The DAGs that the start page starts, by the kind of their examples.
 export const DAGS = {images: "image_training", table: "tabular_training"};
 
-export class RequestError extends Error {}
+export class RequestError extends Error {
+  // `status` is that of the answer; 0 without an answer.
+  constructor(message, status = 0) {
+    super(message);
+    this.status = status;
+  }
+}
 
 const REFUSALS = [400, 404, 409, 422];
 
@@ -82,26 +88,33 @@ async function reason_of(response) {
 
 const FORBIDDEN = "You do not have permission to see the runs of this DAG.";
 
-// The JSON at one of our addresses, or of Airflow's API. Throws RequestError with a message for the user.
-export async function request_json(address, options = {}, forbidden = FORBIDDEN) {
+// The JSON at one of our addresses, or of Airflow's API. Throws RequestError with a message for the user: `forbidden` if
+// they may not do this, `silent` if there is no answer.
+export async function request_json(address, options = {}, forbidden = FORBIDDEN, silent = "Airflow does not answer: trying again.") {
   let response;
   try {
     response = await fetch(address, {credentials: "same-origin", ...options});
   } catch {
-    throw new RequestError("Airflow does not answer: trying again.");
+    throw new RequestError(silent);
   }
-  if (response.status === 401) throw new RequestError("You are no longer logged in: reload the page of Airflow.");
-  if (response.status === 403) throw new RequestError(forbidden);
-  if (REFUSALS.includes(response.status)) throw new RequestError(`Airflow refused: ${await reason_of(response)}`);
-  if (!response.ok) throw new RequestError(`Airflow answered ${response.status}: its log says why.`);
+  const {status} = response;
+  if (status === 401) throw new RequestError("You are no longer logged in: reload the page of Airflow.", status);
+  if (status === 403) throw new RequestError(forbidden, status);
+  if (REFUSALS.includes(status)) throw new RequestError(`Airflow refused: ${await reason_of(response)}`, status);
+  if (!response.ok) throw new RequestError(`Airflow answered ${status}: its log says why.`, status);
   return response.json();
 }
 
-// Send a value as JSON, and return the answer. The reason for a refusal is in the message of the RequestError.
-export function send_json(address, value, forbidden, headers = {}) {
+// Send a value as JSON, and return the answer. The reason for a refusal is in the message of the RequestError. Nothing is
+// sent again by itself.
+export function send_json(address, value, forbidden, {headers = {}, silent = "Airflow does not answer: try again."} = {}) {
   const all_headers = {"Content-Type": "application/json", ...headers};
-  return request_json(address, {method: "POST", headers: all_headers, body: JSON.stringify(value)}, forbidden);
+  return request_json(address, {method: "POST", headers: all_headers, body: JSON.stringify(value)}, forbidden, silent);
 }
+
+// Whether a button does not react for now. Unlike with `disabled`, it keeps the keyboard focus.
+export const is_off = button => button.getAttribute("aria-disabled") === "true";
+export const set_off = (button, off) => button.setAttribute("aria-disabled", String(off));
 
 // A link that leaves the frame. Airflow's frame may neither open a window nor change the page, so Airflow's page does it.
 function leaving_link(address, words, target) {

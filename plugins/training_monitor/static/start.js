@@ -1,10 +1,12 @@
 // The page that starts a training: the fields that people set first, checked while they type. Airflow's own API starts it.
 import {keep_state, read_state} from "./address.js";
-import {DAGS, RequestError, dag_link, element, follow_theme, request_json, run_link, send_json} from "./monitor.js";
+import {DAGS, RequestError, dag_link, element, follow_theme, is_off, request_json, run_link, send_json, set_off} from "./monitor.js";
 
 const CHECK_MS = 300;
 const MAX_RUNS = 20;
 const REQUIRED = {source_uri: "such as /data/flowers", label_column: "the column to learn"};  // Fields without a default.
+const MAY_NOT_SEE = [403, 404];
+const SILENT = "Airflow does not answer, and the run may have started: look at the list of runs before you try again.";
 const KINDS = {images: "Images", table: "A table"};
 const dag_address = dag_id => `../api/v2/dags/${encodeURIComponent(dag_id)}`;
 const is_equal = (one, other) => JSON.stringify(one ?? null) === JSON.stringify(other ?? null);
@@ -15,6 +17,8 @@ async function load_forms() {
     const {params, is_paused} = await request_json(`${dag_address(dag_id)}/details`);
     return {kind, dag_id, params, is_paused};
   }));
+  const broken = loaded.find(({status, reason}) => status === "rejected" && !MAY_NOT_SEE.includes(reason.status));
+  if (broken) throw broken.reason;
   const forms = loaded.filter(({status}) => status === "fulfilled").map(({value}) => value);
   if (!forms.length) throw loaded[0].reason;
   return forms;
@@ -255,21 +259,50 @@ class Start {
     this.alert.hidden = !words;
   }
 
+  // Start the run, once. Afterwards the button stays off until the page of the run is there.
   async start() {
-    this.button.disabled = true;
+    if (is_off(this.button)) return;
+    set_off(this.button, true);
+    let is_started = false;
     try {
-      for (const field of this.fields.values()) field.is_touched = true;
-      if (!await this.check() || this.shows_problem()) return;
-      const {dag_id} = this.form;
-      const body = {logical_date: new Date().toISOString(), conf: this.conf()};
-      const run = await send_json(`${dag_address(dag_id)}/dagRuns`, body, `You do not have permission to start runs of ${dag_id}.`);
-      run_link({dag_id, run_id: run.dag_run_id}, "").click();
+      is_started = await this.start_checked();
     } catch (error) {
       if (!(error instanceof RequestError)) throw error;
       this.say(error.message);
     } finally {
-      this.button.disabled = false;
+      set_off(this.button, is_started);
     }
+  }
+
+  // Start the run if nothing is wrong. Return whether it was started.
+  async start_checked() {
+    for (const field of this.fields.values()) field.is_touched = true;
+    if (!await this.check_newest() || this.shows_problem()) return false;
+    const {dag_id} = this.form;
+    const run = await send_json(`${dag_address(dag_id)}/dagRuns`, this.body_of_run(), `You do not have permission to start runs of ${dag_id}.`, {silent: SILENT});
+    run_link({dag_id, run_id: run.dag_run_id}, "").click();
+    return true;
+  }
+
+  // Check the form, and again if another check overtakes. Return whether there is an answer.
+  async check_newest() {
+    let number, has_answer;
+    do {
+      number = this.checks + 1;
+      has_answer = await this.check();
+    } while (!has_answer && number !== this.checks);
+    return has_answer;
+  }
+
+  // What Airflow gets. The same form always has the same id of its run, so that Airflow refuses to start it twice.
+  body_of_run() {
+    const {dag_id} = this.form, conf = this.conf();
+    if (!is_equal(this.sent, [dag_id, conf])) {
+      this.sent = [dag_id, conf];
+      const now = new Date().toISOString();
+      this.once = {dag_run_id: `manual__${now}_${Math.random().toString(36).slice(2, 10)}`, logical_date: now};
+    }
+    return {...this.once, conf};
   }
 
   // Show the first problem. Return whether there is one.

@@ -55,6 +55,13 @@ def holds_images(file: IO[bytes]) -> bool:
         return bool(known.image_lists or _image_columns(content, known))
 
 
+def shows_images(file: IO[bytes]) -> bool:
+    """Whether the types of the columns, or the name of a column of bytes, show images. No row is read."""
+    with _opened(file) as content:
+        known = HubColumns(content.schema_arrow)
+        return bool(known.image_lists or known.image_structs or {*known.of_bytes} & {*IMAGES})
+
+
 def _image_columns(file: "ParquetFile", known: HubColumns) -> list[str]:
     # A list of images may have its paths as bytes.
     return known.image_structs or [name for name in known.of_bytes if _begins_with_images(file, name)]

@@ -38,6 +38,11 @@ def holds_images(file: IO[bytes]) -> bool:
     return record is not None and isinstance(_feature(decode(record), IMAGE, ""), bytes)
 
 
+def shows_images(file: IO[bytes]) -> bool:
+    """Return False: only a record would tell."""
+    return False
+
+
 def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage | Skipped | Classes]:
     """Yield the images in the order of the records, whose checksums are verified."""
     texts = filter(None, map(file.beside, BESIDE))
