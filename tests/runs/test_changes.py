@@ -1,8 +1,10 @@
 """Changes of a training under way: what is refused, what is stored, and which values an epoch gets."""
 
 import json
+import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +137,32 @@ def test_a_value_that_somebody_wrote_into_the_file_is_checked(tmp_path: Path):
     assert [change.field for change in changes] == ["prefetch_batches"]
     with pytest.raises(SettingsError, match="prefetch_batches must be greater than or equal to 1"):
         in_effect(settings({}), changes, 1)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"at": "x"},
+        {"at": None},
+        {"by": 1},
+        {"refused": None},
+        {"epoch": 1.5},
+        {"measured": "x"},
+        {"measured": math.nan},
+        {"promised": [1.0]},
+        {"promised": [1.0, 1.0, math.inf]},
+        {"promised": 1},
+        {"value": math.inf},
+        {"value": None},
+        {"field": ["cache"]},
+        {"other": 1},
+    ],
+)
+def test_a_line_with_a_field_of_another_type_is_left_out(tmp_path: Path, damaged: dict[str, object]):
+    whole = Change("prefetch_batches", 16, 1.0, "Ada", epoch=2, promised=(1.5, 1.2, 1.8), measured=1.4)
+    lines = [json.dumps(asdict(whole) | damaged), json.dumps(asdict(whole))]
+    (tmp_path / CHANGES).write_text("\n".join(lines) + "\n")
+    assert load_changes(tmp_path) == [whole]
 
 
 def test_only_settings_of_the_input_and_of_checkpoints_change():
