@@ -127,6 +127,13 @@ def request_change(folder: Place, field: str, value: Any, by: str) -> Change:
     return requested
 
 
+def require_changeable(folder: Place, values: Iterable[tuple[str, Any]]) -> None:
+    """Refuse values of settings that a training cannot take. Raises as `request_change` does."""
+    settings = _settings_under_way(folder)
+    for field, value in values:
+        checked(settings, field, value)
+
+
 def checked(settings: TrainingSettings, field: str, value: Any) -> Any:
     """Return a value that a setting can change to, as its type. Raises SettingsError if it cannot."""
     names = changeable_settings(settings.example_kind)

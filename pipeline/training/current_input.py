@@ -112,6 +112,13 @@ class CurrentInput:
         except (TenfoldError, OSError) as error:
             _log.warning("the change that gains most cannot be requested: %s", error)
 
+    def refuse_rest(self) -> None:
+        """Refuse what was requested in the last epoch, which nothing follows."""
+        if self._run.server.is_chief and self._run.settings.advice != "off":
+            requested = self._requested(self._run.settings.epochs)
+            if requested:
+                self._answer({each: replace(each, refused="the training was in its last epoch") for each in requested})
+
     def _prove(self, epoch: int) -> None:
         """Measure what a change has gained, after its first epochs. At its end, the training measures all of them.
 

@@ -103,6 +103,7 @@ def _train(
                 epochs_done = epoch
             if epochs_done < epochs:
                 keeper.save_early_end(epochs_done)
+            current.refuse_rest()
             training.callbacks.end()
         except Preempted:
             training.enter(Stage.SAVING)

@@ -57,6 +57,8 @@ def measure_stages(
     sample = sample_of(folder, dataset, seed=options.seed)
     if prepare:
         dataset, sample = prepared(dataset, sample, Rules(check="header", prepare=prepare, prepare_size=prepare_size))
+    if not sample.records:  # A build would reject all images.
+        return None
     return _measured(dataset, sample, options, lambda _: max_cpu_s)
 
 
