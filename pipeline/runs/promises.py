@@ -10,7 +10,7 @@ import stat
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import exp, isfinite, log
+from math import exp, log
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ MAX_KEPT = 1000
 """The newest promises that the table keeps."""
 MIN_PROMISES = 5
 """A machine needs at least this number of promises before their errors say something about it."""
+MAX_FACTOR = 1e6
+"""No change makes a training this many times faster, or slower. Such a line of the table is damaged."""
 SURE = 1.96
 """A mean error is systematic if it is this many standard errors from none."""
 
@@ -193,6 +195,6 @@ def _parsed(content: bytes | None) -> list[Promise]:
             continue
         texts = promise.training, promise.machine, promise.change
         numbers = promise.measured, *promise.promised
-        if all(isinstance(text, str) for text in texts) and all(isfinite(each) and each > 0 for each in numbers):
+        if all(isinstance(text, str) for text in texts) and all(1 / MAX_FACTOR < each < MAX_FACTOR for each in numbers):
             found.append(promise)
     return found

@@ -105,6 +105,7 @@ def test_a_cache_is_measured_when_the_last_of_its_epochs_has_ended(tmp_path: Pat
         {"measured": "x"},
         {"measured": None},
         {"measured": float("inf")},
+        {"measured": 1e-300, "promised": [1e300] * 3},
         {"promised": [0, 0, 0]},
         {"promised": [float("nan")] * 3},
         {"promised": [1, 1]},
