@@ -126,7 +126,7 @@ def test_a_prepared_sample_is_small_and_has_only_images_that_a_build_takes(
     _, whole = stages.prepared(dataset, sample, rules)
     refused = stages.prepared(dataset, sample, replace(rules, max_pixels=1))[1]
     assert (len(whole.records), len(refused.records)) == (len(sample.records), 0)
-    monkeypatch.setattr(stages, "MAX_BYTES", 3 * len(whole.records[0]))
+    monkeypatch.setattr(stages, "MAX_BYTES", round(2.5 * len(whole.records[0])))
     assert len(stages.prepared(dataset, sample, rules)[1].records) == 3
 
 
