@@ -22,6 +22,7 @@ from pipeline.runs.changes import (
     load_changes,
     replace_changes,
     request_change,
+    require_changeable,
 )
 from pipeline.runs.files import CHANGES, RESULT, RUN, RUN_FORMAT
 
@@ -71,6 +72,13 @@ def test_what_cannot_change_is_refused(
     with pytest.raises(BadInput, match=sentence):
         request_change(folder, field, value, "Ada")
     assert not (folder / CHANGES).exists()
+
+
+def test_several_values_are_checked_before_one_is_stored(tmp_path: Path):
+    folder = training(tmp_path, {})
+    require_changeable(folder, [("prefetch_batches", "16"), ("cache", "disk")])
+    with pytest.raises(SettingsError, match="cache must be one of"):
+        require_changeable(folder, [("prefetch_batches", "16"), ("cache", "auto")])
 
 
 def test_nothing_changes_in_a_complete_training(tmp_path: Path):
