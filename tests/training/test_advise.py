@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,14 @@ from pipeline.errors import SettingsError
 from pipeline.images.examine import Rules
 from pipeline.input.cache import cached_bytes
 from pipeline.input.options import batch_options
+from pipeline.runs.changes import Change
+from pipeline.runs.files import CHANGES
 from pipeline.runs.launch import prepare_run
+from pipeline.runs.promises import machine_of, save_promises
 from pipeline.runs.run import load_result, load_run
 from pipeline.training.advise import _core_s, measure_missing
 from pipeline.training.job import run_job
+from pipeline.tuning.measure import host_facts
 from pipeline.tuning.predictions import PREPARED
 
 
@@ -38,7 +43,7 @@ def trained(tmp_path: Path, published: Path) -> Path:
 
 
 @pytest.mark.long
-def test_a_training_is_advised_from_its_record_and_from_measured_stages(trained: Path, published: Path):
+def test_a_training_is_advised_from_its_record_and_from_measured_stages(trained: Path, published: Path, tmp_path: Path):
     result = load_result(trained)
     assert result is not None
     assert result["verdict"].endswith("No setting makes it faster: the limit is compute.")
@@ -61,6 +66,15 @@ def test_a_training_is_advised_from_its_record_and_from_measured_stages(trained:
     measured = (trained / PREPARED).stat().st_mtime_ns
     measure_missing(load_run(trained), load(published), max_cpu_s=6.0)
     assert (trained / PREPARED).stat().st_mtime_ns == measured  # once
+
+    change = Change("cache", "memory", 1.0, "Ada", epoch=2, promised=(2.0, 1.9, 2.1), measured=1.5)
+    (trained / CHANGES).write_text(json.dumps(asdict(change)) + "\n")
+    save_promises(tmp_path, "runs/other/1", machine_of(host_facts()), [change])
+    save_promises(tmp_path, "runs/other/2", "another machine", [change])
+    of = facts_of_run(load_run(trained), is_measured=False)
+    assert of.settings.cache == "memory"
+    assert [each.training for each in of.kept] == ["runs/other/1"]
+    (trained / CHANGES).unlink()
 
     fast = advised(trained, step_ms=0.01)
     assert fast["limit"] != "compute"
