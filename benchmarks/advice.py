@@ -34,6 +34,8 @@ from pipeline.monitor.verdict import diagnose_run
 from pipeline.tuning.predictions import Facts, predictions
 
 FOLDER = HOME / "advice"
+NOT_PREDICTED = "not predicted"
+"""The reason of a pair whose change has no prediction. It counts as a miss."""
 CLOSE, MAX_ERROR = 0.25, 0.10
 """Errors of a prediction: most must be below the first, and their median below the second."""
 
@@ -130,7 +132,7 @@ def measured(pair: Pair) -> Result:
     try:
         before = run(pair.job, pair)
         if not before.factor:
-            return Result(pair.name, before.limits, reason="not predicted")
+            return Result(pair.name, before.limits, reason=NOT_PREDICTED)
         after = run(pair.changed)
     except NotPossible as error:
         return Result(pair.name, reason=str(error))
@@ -201,6 +203,7 @@ def report(results: Sequence[Result]) -> Iterator[str]:
         factors = f"{value:.2f} ({low:.2f} to {high:.2f}) | {each.measured:.2f}"
         yield f"| {each.name} | {' and '.join(each.limits)} | {factors} | {error} |"
     sound = [each for each in results if each.is_sound]
+    missed = sum(each.reason == NOT_PREDICTED for each in results)
     if not sound:
         return
     errors = [abs(each.error) for each in sound]
@@ -208,8 +211,9 @@ def report(results: Sequence[Result]) -> Iterator[str]:
     inside = sum(each.predicted["low"] <= each.measured <= each.predicted["high"] for each in sound)
     yield ""
     yield (
-        f"{len(sound)} pairs: the median error is {median(errors):.1%} (at most {MAX_ERROR:.0%} wanted). {close} "
-        f"predictions ({close / len(sound):.0%}) are within {CLOSE:.0%}, and {inside} measured factors are within the "
+        f"{len(sound) + missed} of {len(PAIRS)} pairs, {missed} of them without a prediction. The median error of the "
+        f"others is {median(errors):.1%} (at most {MAX_ERROR:.0%} wanted). Of all of these pairs, {close} predictions "
+        f"({close / (len(sound) + missed):.0%}) are within {CLOSE:.0%}, and {inside} measured factors are within the "
         "interval."
     )
 

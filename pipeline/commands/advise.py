@@ -84,15 +84,20 @@ def _answer(facts: "Facts", hardware: "Hardware") -> dict[str, Any]:
     """Return how fast a training is on some hardware, and what limits it there, with a sentence."""
     from pipeline.config.example_kinds import IMAGES
     from pipeline.monitor.diagnosis import three_digits
-    from pipeline.monitor.limits import Limit
+    from pipeline.monitor.limits import Limit, Part
     from pipeline.tuning.predictions import Hardware, rates_on
     from pipeline.tuning.rates import estimate_of
 
-    if not facts.verdict.examples_per_s or facts.verdict.limit is Limit.UNKNOWN:
-        return {"examples_per_s": None, "limit": Limit.UNKNOWN.value, "sentence": ""}
+    if not facts.is_predictable:
+        several = "Nothing is predicted of a training on several servers."
+        sentence = several if facts.settings.num_training_servers > 1 else ""
+        return {"examples_per_s": None, "limit": facts.verdict.limit.value, "sentence": sentence}
     rates = rates_on(facts, hardware)
     rate = estimate_of(1e6 / rates.whole_us)
     limit = facts.verdict.limit if hardware == Hardware() else rates.limit()
+    shares = facts.verdict.shares
+    if limit is Limit.VALIDATION and shares.get(Part.CALLBACKS, 0.0) > shares.get(Part.VALIDATION, 0.0):
+        limit = Limit.CALLBACKS
     value, low, high = map(three_digits, rate)
     unit = "images" if facts.settings.example_kind == IMAGES else "rows"
     sentence = f"It trains {value} {unit} per second ({low} to {high}), validation and callbacks included"
@@ -112,7 +117,7 @@ def _row(prediction: "Prediction") -> Mapping[str, Any]:
         **prediction.as_json(),
         "action": prediction.action,
         "times": f"{value} ({low} to {high})",
-        "price": prediction.price,
+        "price": "; ".join(filter(None, [prediction.price, prediction.costs.words])),
     }
 
 
@@ -120,7 +125,10 @@ def facts_of_run(run: "Run", *, is_measured: bool) -> "Facts":
     """Return what is known of a training. With `is_measured`, the stages of its input are measured if they were not."""
     from pipeline.dataset.manifest import load_allowed
     from pipeline.monitor.verdict import diagnose_run
+    from pipeline.runs.changes import load_changes, newest_settings
+    from pipeline.runs.promises import machine_of, promises_on
     from pipeline.storage import place_of
+    from pipeline.tuning.measure import host_facts
     from pipeline.tuning.predictions import facts_of
 
     dataset = load_allowed(place_of(run.dataset))
@@ -135,9 +143,10 @@ def facts_of_run(run: "Run", *, is_measured: bool) -> "Facts":
     examples = {name: split.examples for name, split in dataset.splits.items()}
     return facts_of(
         diagnose_run(run.folder),
-        run.settings,
+        newest_settings(run.settings, load_changes(run.folder)),
         dataset.settings,
         examples,
         folder=run.folder,
         memory_bytes=run.host.get("memory_bytes", 0),
+        kept=promises_on(run.folder, machine_of(host_facts())),
     )

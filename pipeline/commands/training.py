@@ -89,7 +89,7 @@ def report_of(run: Place) -> str:
 )
 def apply(options: argparse.Namespace) -> Result:
     """Change settings of a training under way, from its next epoch on."""
-    from pipeline.runs.changes import request_change
+    from pipeline.runs.changes import request_change, require_changeable
     from pipeline.runs.run import find_training
 
     training = find_training(reachable("run", options.run))
@@ -97,7 +97,10 @@ def apply(options: argparse.Namespace) -> Result:
     if unclear := [field for field, equals, _ in pairs if not equals]:
         raise SettingsError(f"{unclear[0]!r} has no value: write FIELD=VALUE, such as prefetch_batches=16")
     by = psutil.Process().username()
-    requested = [request_change(training, field.strip(), value.strip(), by) for field, _, value in pairs]
+    values = [(field.strip(), value.strip()) for field, _, value in pairs]
+    # All of them before the first one is stored.
+    require_changeable(training, values)
+    requested = [request_change(training, field, value, by) for field, value in values]
     return {"run": str(training), "changes": [str(change) for change in requested]}
 
 

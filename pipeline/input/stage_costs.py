@@ -46,6 +46,8 @@ FILES = 4
 """Number of files of a block. To open one takes as long as to read a few images."""
 BLOCK_S, CORES_OF_BLOCK = 0.15, 8
 """CPU seconds of a block of the whole input, on up to this many cores."""
+OPEN = 10_000
+"""A gate with this many permits is open until its iterator is canceled."""
 _PROBES = 3
 """Number of blocks until all threads have started, and the last one tells how long a block has to be."""
 
@@ -152,7 +154,9 @@ class Input:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._gate.release()  # The thread that waits for the next block.
+        # The thread that waits for the next block. With one permit, it could come to the gate again before the iterator
+        # is canceled, and would wait there forever.
+        self._gate.release(OPEN)
         del self._batches
 
     def take_block(self) -> Spent:

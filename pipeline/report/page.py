@@ -22,8 +22,11 @@ from pipeline.report.components import Table, environment, fact_tables
 from pipeline.report.drawing import Figure, embedded
 from pipeline.report.input_stages import InputStages
 from pipeline.report.timeline import timeline as timeline_of
+from pipeline.runs.changes import load_changes, newest_settings
+from pipeline.runs.promises import machine_of, promises_on
 from pipeline.runs.recorded_run import RecordedRun, load_recorded_run
 from pipeline.tuning.advice import advice
+from pipeline.tuning.measure import host_facts
 from pipeline.tuning.predictions import facts_of, predictions
 
 
@@ -147,8 +150,9 @@ def speed(run: RecordedRun, summary: Summary, diagnosis: Verdict) -> Headline:
     examples = {name: int(split.get("examples", 0)) for name, split in splits.items()}
     memory = run.files.host.get("memory_bytes", 0)
     try:
-        settings = training_settings(run.files.settings)
-        facts = facts_of(diagnosis, settings, prepared, examples, folder=run.folder, memory_bytes=memory)
+        settings = newest_settings(training_settings(run.files.settings), load_changes(run.folder))
+        kept = promises_on(run.folder, machine_of(host_facts()))
+        facts = facts_of(diagnosis, settings, prepared, examples, folder=run.folder, memory_bytes=memory, kept=kept)
         change = advice(diagnosis, settings, prepared, predictions(facts))
     # This machine may lack a kind of source that the run used. Its verdict still holds.
     except SettingsError:

@@ -16,6 +16,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -126,6 +127,13 @@ def request_change(folder: Place, field: str, value: Any, by: str) -> Change:
     return requested
 
 
+def require_changeable(folder: Place, values: Iterable[tuple[str, Any]]) -> None:
+    """Refuse values of settings that a training cannot take. Raises as `request_change` does."""
+    settings = _settings_under_way(folder)
+    for field, value in values:
+        checked(settings, field, value)
+
+
 def checked(settings: TrainingSettings, field: str, value: Any) -> Any:
     """Return a value that a setting can change to, as its type. Raises SettingsError if it cannot."""
     names = changeable_settings(settings.example_kind)
@@ -152,6 +160,11 @@ def newest_values(settings: Mapping[str, Any], changes: Iterable[Change]) -> dic
         return {}
     values = {name: settings[name] for name in changeable_settings(settings["example_kind"]) if name in settings}
     return values | {change.field: change.value for change in changes if not change.refused}
+
+
+def newest_settings(settings: TrainingSettings, changes: Iterable[Change]) -> TrainingSettings:
+    """Return the settings after all changes that a training has taken. Raises as `in_effect` does."""
+    return in_effect(settings, changes, settings.epochs).settings
 
 
 def in_effect(settings: TrainingSettings, changes: Iterable[Change], epoch: int) -> InEffect:
@@ -244,14 +257,28 @@ def _parsed(content: bytes | None) -> list[Change]:
         try:
             fields = json.loads(line)
             change = Change(**{**fields, "promised": tuple(map(float, fields.get("promised", ())))})
-            is_whole = isinstance(change.epoch, int) and isinstance(change.value, int | float | str)
-            if not is_whole or change.field not in declared(ChangesAtEpoch):
+            if not _is_whole(change):
                 raise ValueError("it is no change")
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
             _log.warning("a line of %s is left out: %s", CHANGES, error)
         else:
             changes.append(change)
     return changes
+
+
+def _is_whole(change: Change) -> bool:
+    """Return whether all fields have their types. Others may write the file, and the pages read it."""
+    texts = change.field, change.by, change.refused
+    numbers = change.at, change.epoch, change.measured, *change.promised
+    return (
+        all(isinstance(text, str) for text in texts)
+        and change.field in declared(ChangesAtEpoch)
+        and isinstance(change.value, int | float | str)
+        and isinstance(change.epoch, int)
+        and all(isinstance(number, int | float) and isfinite(number) for number in numbers)
+        and (isinstance(change.value, str) or isfinite(change.value))
+        and len(change.promised) in (0, 3)
+    )
 
 
 def _as_set(value: object) -> str:

@@ -1,10 +1,12 @@
 """What the advice promised of its changes, and what was then measured: a table in the workspace.
 
 The epochs before a change are compared with those after it, each with its validation and callbacks. The first step of a
-process is left out, because it compiles.
+process is left out, because it compiles. A promise of `cache` is about all epochs that are left, and the first of these
+fills the cache. So it is measured when the last of them has ended.
 """
 
 import json
+import stat
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,6 +17,9 @@ from typing import Any
 import numpy as np
 
 from pipeline import storage
+from pipeline.config.allowed import require_output
+from pipeline.config.workspace import workspace_of
+from pipeline.errors import DatasetError, TenfoldError
 from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.diagnosis import BETWEEN_EPOCHS, PARTS
 from pipeline.monitor.record import read
@@ -29,6 +34,8 @@ MAX_KEPT = 1000
 """The newest promises that the table keeps."""
 MIN_PROMISES = 5
 """A machine needs at least this number of promises before their errors say something about it."""
+MAX_FACTOR = 1e6
+"""No change makes a training this many times faster, or slower. Such a line of the table is damaged."""
 SURE = 1.96
 """A mean error is systematic if it is this many standard errors from none."""
 
@@ -53,31 +60,36 @@ class Promise:
         return self.promised.value / self.measured - 1
 
 
-def prove(folder: Path, training: Place) -> list[Change]:
-    """Return the changes of a training, with what its record in `folder` shows by now. Store them at its place."""
+def prove(folder: Path, training: Place, epochs: int) -> list[Change]:
+    """Return the changes of a training of some epochs, with what its record in `folder` shows by now.
+
+    They are stored at the place of the training.
+    """
     changes = load_changes(training)
-    proved = with_measurements(folder / "record", changes)
+    proved = with_measurements(folder / "record", changes, epochs)
     if proved != changes:
         replace_changes(training, dict(zip(changes, proved, strict=True)))
         save_copy(folder, training, proved)
     return proved
 
 
-def with_measurements(record: Path, changes: Sequence[Change]) -> list[Change]:
-    """Return the changes of a training, each that kept a promise with what its record shows.
+def with_measurements(record: Path, changes: Sequence[Change], epochs: int) -> list[Change]:
+    """Return the changes of a training of some epochs, each that was promised something with what its record shows.
 
     Of changes that began with the same epoch, the record cannot tell which one made the difference.
     """
-    begun = Counter(change.epoch for change in changes if change.epoch and not change.refused)
     if not any(change.promised for change in changes):
         return [*changes]
+    begun = Counter(change.epoch for change in changes if change.epoch and not change.refused)
+    cached = {change.epoch for change in changes if change.field == "cache"}
     seconds = _seconds(record)
     borders = [1, *sorted(begun), max(seconds, default=0) + 1]
     gains = {}
     for before, epoch, after in zip(borders, borders[1:], borders[2:], strict=False):
         old = [seconds[each] for each in range(before, epoch) if each in seconds]
         new = [seconds[each] for each in range(epoch, after) if each in seconds]
-        if old and new and begun[epoch] == 1:
+        is_over = epoch not in cached or epochs in range(epoch, after)
+        if old and new and begun[epoch] == 1 and is_over:
             gains[epoch] = round(float(np.mean(old) / np.mean(new)), 4)
     return [
         replace(change, measured=gains.get(change.epoch, 0.0)) if change.promised and not change.refused else change
@@ -98,8 +110,27 @@ def _seconds(record: Path) -> dict[int, float]:
 
 
 def load_promises(workspace: Place) -> list[Promise]:
-    """Return the promises of a workspace, the oldest first. Lines that are damaged are left out."""
+    """Return the promises of a workspace, the oldest first. Lines that are damaged are left out.
+
+    Raises SettingsError if this machine does not allow the place, and DatasetError if the table is no regular file.
+    """
+    _require_readable(workspace / TABLE)
     return _parsed(unless_missing(lambda: storage.read_limited(workspace / TABLE, MAX_BYTES)))
+
+
+def promises_on(training: Place, machine: str) -> list[Promise]:
+    """Return the promises of the workspace of a training on a machine; none if there is no such table to be read."""
+    try:
+        return [each for each in load_promises(workspace_of(training)) if each.machine == machine]
+    except (TenfoldError, OSError):
+        return []
+
+
+def _require_readable(table: Place) -> None:
+    require_output(table)
+    status = unless_missing(table.stat) if isinstance(table, Path) else None
+    if status and not stat.S_ISREG(status.st_mode):  # Opening a FIFO would wait forever for a writer.
+        raise DatasetError(f"{table} is no regular file: check who made it, and remove it")
 
 
 def save_promises(workspace: Place, training: str, machine: str, changes: Iterable[Change]) -> None:
@@ -117,6 +148,7 @@ def save_promises(workspace: Place, training: str, machine: str, changes: Iterab
         return [*(each for each in before if each.training != training), *promises][-MAX_KEPT:]
 
     if promises:
+        _require_readable(workspace / TABLE)
         edit_lines(workspace / TABLE, lambda content: _lines(added(_parsed(content))), MAX_BYTES)
 
 
@@ -156,7 +188,13 @@ def _parsed(content: bytes | None) -> list[Promise]:
     for line in (content or b"").splitlines():
         try:
             promise = Promise(**json.loads(line))
-            found.append(replace(promise, promised=Estimate(*map(float, promise.promised))))
-        except (ValueError, TypeError):  # Somebody else damaged it.
+            promise = replace(
+                promise, promised=Estimate(*map(float, promise.promised)), measured=float(promise.measured)
+            )
+        except (ValueError, TypeError, OverflowError):  # Somebody else damaged it.
             continue
+        texts = promise.training, promise.machine, promise.change
+        numbers = promise.measured, *promise.promised
+        if all(isinstance(text, str) for text in texts) and all(1 / MAX_FACTOR < each < MAX_FACTOR for each in numbers):
+            found.append(promise)
     return found

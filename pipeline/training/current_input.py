@@ -1,7 +1,7 @@
 """The input of a training, which changes between two of its epochs if somebody requested that."""
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from types import TracebackType
@@ -34,9 +34,9 @@ from pipeline.training.step.loop import Batch, NumberedBatch
 from pipeline.training.step.simulated import batches_without_data
 from pipeline.training.step.strategy import all_agree, batches_ahead, broadcast, taken_ahead
 
-BestChange: TypeAlias = Callable[[TrainingSettings, int], Mapping[str, Any]]
-"""Takes the settings of the last epoch and the number of epochs that are left, and returns the values that would make
-these faster, if any."""
+BestChanges: TypeAlias = Callable[[TrainingSettings, int], Sequence[Mapping[str, Any]]]
+"""Takes the settings of the last epoch and the number of epochs that are left, and returns changes that would make
+these faster, the best one first."""
 ADVICE = "advice"
 """The changes that a training requests by itself have this name."""
 _log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class CurrentInput:
         """The changes that the training has taken or refused. Only server 0 knows them."""
         self._keeps = training.start.keeps
         """Whether decoded images are kept as the settings say; None if that is not decided yet."""
-        if self._run.server.is_chief and self._takes_changes:
+        if self._run.server.is_chief:
             self._taken = [change for change in load_changes(self._run.training) if not change.is_requested]
             save_copy(self._run.folder, self._run.training, self._taken)
 
@@ -83,52 +83,63 @@ class CurrentInput:
     def begin(self, epoch: int, step: int) -> bool:
         """Begin an epoch (from 1) after `step` training steps. Return whether its values or its input are new.
 
-        Changes that were requested are taken if the epoch has no step yet.
+        Changes that were requested are taken if the epoch has no step yet, and not with advice=off. Those that an
+        earlier attempt took hold in any case: the examples of its epochs depend on them.
         """
         before = self.effect
-        if self._takes_changes:
-            has_begun = step > (epoch - 1) * self._training.steps_per_epoch
-            self._take_changes(epoch, has_begun)
+        has_begun = step > (epoch - 1) * self._training.steps_per_epoch
+        self._take_changes(epoch, has_begun)
         is_opened = not self._is_open or _of_input(self.effect) != _of_input(before)
         if is_opened:
             self._open(step)
         return is_opened or self.effect != before
 
-    def request(self, epoch: int, best_change: BestChange) -> None:
-        """With advice=apply, request what `best_change` returns for an epoch.
+    def request(self, epoch: int, best_changes: BestChanges) -> None:
+        """With advice=apply, request the first of the `best_changes` for an epoch that was not requested before.
 
-        A setting whose change was requested before keeps its value, whoever requested it.
+        A setting whose change was requested before keeps its value, whoever requested it, also if it was refused.
         """
-        self._prove()
-        best = best_change(self.effect.settings, self._run.settings.epochs - epoch + 1)
+        self._prove(epoch)
+        found = best_changes(self.effect.settings, self._run.settings.epochs - epoch + 1)
         if self._run.settings.advice != "apply" or not self._run.server.is_chief:
             return
         place = self._run.training
         try:
             requested = {change.field for change in load_changes(place)}
-            for field in best.keys() - requested:
-                request_change(place, field, best[field], ADVICE)
+            best = next((change for change in found if not requested & change.keys()), {})
+            for field, value in best.items():
+                request_change(place, field, value, ADVICE)
         except (TenfoldError, OSError) as error:
             _log.warning("the change that gains most cannot be requested: %s", error)
 
-    def _prove(self) -> None:
-        """Measure what the changes so far have gained, if the advice promised anything of them."""
-        if any(change.promised for change in self._taken):
+    def refuse_rest(self) -> None:
+        """Refuse what was requested in the last epoch, which nothing follows."""
+        if self._run.server.is_chief and self._run.settings.advice != "off":
+            requested = self._requested(self._run.settings.epochs)
+            if requested:
+                self._answer({each: replace(each, refused="the training was in its last epoch") for each in requested})
+
+    def _prove(self, epoch: int) -> None:
+        """Measure what a change has gained, after its first epochs. At its end, the training measures all of them.
+
+        The whole record is read for it. What a cache gains shows only at the end.
+        """
+        if any(
+            change.promised and not change.measured and change.field != "cache" and 0 < epoch - change.epoch <= 2
+            for change in self._taken
+        ):
             try:
-                proved = prove(self._run.folder, self._run.training)
+                proved = prove(self._run.folder, self._run.training, self._run.settings.epochs)
             except (TenfoldError, OSError) as error:
                 _log.warning("what the changes have gained cannot be stored: %s", error)
             else:
                 self._taken = [change for change in proved if not change.is_requested]
 
-    @property
-    def _takes_changes(self) -> bool:
-        return self._run.settings.advice != "off"
-
     def _take_changes(self, epoch: int, has_begun: bool) -> None:
         """Set what the epoch is trained with. The servers agree on it, and server 0 writes it before they do so."""
         settings, is_chief = self._run.settings, self._run.server.is_chief
-        answers = self._requested(epoch) if is_chief and not has_begun else {}
+        takes_changes = settings.advice != "off" and is_chief and not has_begun
+        answers = self._requested(epoch) if takes_changes else {}
         wanted = self._shared(in_effect(settings, [*self._taken, *answers.values()], epoch))
         if not has_begun and wanted != self.effect and wanted.kept_from == epoch:
             refusal = replace(self._data, settings=wanted.settings, kept_from=epoch).refusal_to_keep()

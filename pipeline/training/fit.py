@@ -12,7 +12,7 @@ from pipeline.monitor import Monitor
 from pipeline.system.progress import progress
 from pipeline.training.assembly import Training
 from pipeline.training.batch_errors import explain_batch_errors
-from pipeline.training.current_input import BestChange, CurrentInput
+from pipeline.training.current_input import BestChanges, CurrentInput
 from pipeline.training.evaluate import evaluate, judged_groups
 from pipeline.training.failure.bad_batch import describe_examples
 from pipeline.training.inputs import ServerData
@@ -26,11 +26,11 @@ from pipeline.training.stop import Stage
 _log = logging.getLogger(__name__)
 
 
-def fit(training: Training, monitor: Monitor, best_change: BestChange = lambda settings, epochs_left: {}) -> None:
+def fit(training: Training, monitor: Monitor, best_changes: BestChanges = lambda settings, epochs_left: ()) -> None:
     """Train all epochs that are left. Server 0 then evaluates the best model, and exports it.
 
-    `best_change` is called before each epoch but the first of an attempt. With advice=apply, the training requests what
-    it returns. On a simulated accelerator, no model is evaluated, because none has learned anything.
+    `best_changes` is called before each epoch but the first of an attempt. With advice=apply, the training requests the
+    first of them that it can. On a simulated accelerator, no model is evaluated, because none has learned anything.
 
     Raises:
         Preempted: If a stop was requested. A checkpoint is written before.
@@ -66,7 +66,7 @@ def fit(training: Training, monitor: Monitor, best_change: BestChange = lambda s
             keeper.replace_lost_best(start.epochs_done)
         # Before the training, because a missing file must not end it after its last epoch.
         groups = judged_groups(training)
-        _train(training, current, loop, keeper, best_change)
+        _train(training, current, loop, keeper, best_changes)
         if run.server.is_chief and not settings.simulated_step_ms:
             # On one server, decoded validation images that are kept can be used again.
             can_reuse = run.server.count == 1 and training.dataset.judged_split == "validation"
@@ -85,7 +85,7 @@ def _train(
     current: CurrentInput,
     loop: EpochLoop,
     keeper: Keeper,
-    best_change: BestChange,
+    best_changes: BestChanges,
 ) -> None:
     """Train the epochs that are left. If a stop is requested, write a checkpoint and raise Preempted."""
     epochs, epochs_done = training.run.settings.epochs, training.start.epochs_done
@@ -97,12 +97,13 @@ def _train(
                 if _is_over(training, keeper, epochs_done) or not training.callbacks.begin_epoch(epoch):
                     break
                 if epoch > training.start.epochs_done + 1:
-                    _change(current, epoch, loop, keeper, best_change)
+                    _change(current, epoch, loop, keeper, best_changes)
                 with explain_batch_errors(training, current.inputs.readers):
                     _train_epoch(epoch, training, current, loop, keeper)
                 epochs_done = epoch
             if epochs_done < epochs:
                 keeper.save_early_end(epochs_done)
+            current.refuse_rest()
             training.callbacks.end()
         except Preempted:
             training.enter(Stage.SAVING)
@@ -121,9 +122,9 @@ def _is_over(training: Training, keeper: Keeper, epochs_done: int) -> bool:
     return has_stalled if training.run.server.count == 1 else all_agree(has_stalled, training.strategy)
 
 
-def _change(current: CurrentInput, epoch: int, loop: EpochLoop, keeper: Keeper, best_change: BestChange) -> None:
+def _change(current: CurrentInput, epoch: int, loop: EpochLoop, keeper: Keeper, best_changes: BestChanges) -> None:
     """Let the changes that were requested take effect from an epoch on. All servers must call this together."""
-    current.request(epoch, best_change)
+    current.request(epoch, best_changes)
     if current.begin(epoch, loop.step):
         loop.take_from(current.inputs.counter.ready_pct, current.inputs.stacked)
         keeper.follow(current.effect.settings, current.inputs.keeps)

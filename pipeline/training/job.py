@@ -12,6 +12,7 @@ from pipeline.monitor.verdict import Verdict
 from pipeline.rendezvous import Cluster
 from pipeline.runs.files import VERDICT
 from pipeline.runs.run import Run, save_result
+from pipeline.training.advisor import Advisor
 from pipeline.training.assembly import Training
 from pipeline.training.fit import fit
 from pipeline.training.log.experiment import comet_options
@@ -19,7 +20,6 @@ from pipeline.training.log.tensorboard import open_tensorboard
 from pipeline.training.stages import measure_at_start
 from pipeline.training.step.strategy import lost_servers_named
 from pipeline.training.stop import Stage
-from pipeline.tuning.apply import Advisor
 
 
 def run_job(
@@ -58,7 +58,7 @@ def run_job(
             sinks.append(stack.enter_context(closing_sink(tensorboard)))
         monitor = stack.enter_context(_monitored(training, cluster, sinks, advisor.format_verdict))
         with lost_servers_named(cluster):
-            fit(training, monitor, advisor.best_change)
+            fit(training, monitor, advisor.best_changes)
     if run.server.is_chief:
         advisor.save_promises()
         save_result(run, monitor.comet_location or "", advisor.format_verdict)

@@ -13,7 +13,7 @@ from pipeline import __version__
 from pipeline.dataset.manifest import Dataset
 from pipeline.images.examine import Rules, UsableImage, examine
 from pipeline.input.options import BatchOptions, batch_options
-from pipeline.input.stage_costs import Round, Sample, rounds, sample_of
+from pipeline.input.stage_costs import MAX_BYTES, Round, Sample, rounds, sample_of
 from pipeline.records.format import ImageEncoder, as_file, read_image
 from pipeline.runs.files import STAGES, read_or_empty
 from pipeline.runs.run import Run
@@ -57,6 +57,8 @@ def measure_stages(
     sample = sample_of(folder, dataset, seed=options.seed)
     if prepare:
         dataset, sample = prepared(dataset, sample, Rules(check="header", prepare=prepare, prepare_size=prepare_size))
+    if not sample.records:  # A build would reject all images.
+        return None
     return _measured(dataset, sample, options, lambda _: max_cpu_s)
 
 
@@ -134,13 +136,18 @@ def prepared(dataset: Dataset, sample: Sample, rules: Rules) -> tuple[Dataset, S
     form = replace(dataset.records, pixels="raw" if rules.prepare == "raw" else "encoded")
     encode = ImageEncoder(form, dataset.labels, dataset.texts).encode
 
-    def again(record: bytes) -> bytes:
+    def again(record: bytes) -> bytes | None:
         before = read_image(record, dataset.records)
         image = examine(as_file(before), rules)
         if not isinstance(image, UsableImage):
-            return record
+            return None  # A build rejects it.
         labels = tuple(dataset.labels[label] for label in before.labels)
         return encode(image, labels, before.filename) + image.encoded
 
-    records = [again(record) for record in sample.records]
+    records, size = list[bytes](), 0
+    for record in filter(None, map(again, sample.records)):
+        records.append(record)
+        size += len(record)
+        if size >= MAX_BYTES:  # Stored pixels take many times the bytes of the JPEG.
+            break
     return replace(dataset, records=form), sample._replace(records=records)

@@ -76,7 +76,8 @@ def advice(
 
 def _hinted(change: Change, settings: TrainingSettings, verdict: Verdict) -> str:
     """Return what to do, and if its gain can be predicted once the stages are measured, how."""
-    hint = " (`tenfold advise` predicts how much faster)" if change.setting and verdict.examples_per_s else ""
+    is_predictable = change.setting and verdict.examples_per_s and settings.num_training_servers == 1
+    hint = " (`tenfold advise` predicts how much faster)" if is_predictable else ""
     return f"{change.described(settings)}{hint}"
 
 

@@ -18,7 +18,7 @@ from pipeline.runs.promises import Promise, widened
 from pipeline.storage import Place
 from pipeline.system.wording import format_size
 from pipeline.tuning.contenders import PREPARED_PER_CROP
-from pipeline.tuning.rates import DRAWS, Draws, Rates, between, estimate_of, observed
+from pipeline.tuning.rates import DRAWS, Draws, Rates, between, costs_us, estimate_of, observed
 from pipeline.tuning.result import MIN_GAIN
 from pipeline.tuning.stages import StageCosts, costs_from, load_stages
 
@@ -89,7 +89,8 @@ class Prediction:
     def words(self) -> str:
         """Return how much faster the training would be, and for which price."""
         value, low, high = (f"{each:.3g}" for each in self.factor)
-        return f"{value} times faster ({low} to {high})" + (f", for {self.price}" if self.price else "")
+        price = f", for {self.price}" if self.price else ""
+        return "; ".join(filter(None, [f"{value} times faster ({low} to {high}){price}", self.costs.words]))
 
     @property
     def price(self) -> str:
@@ -143,6 +144,30 @@ class Facts:
         seen = self.settings.image_size**2 * 3
         larger = seen if self.settings.crop == "whole" else round(seen * PREPARED_PER_CROP**2 * 4 / 3)
         return self.train_examples * larger + self.validation_examples * seen
+
+    @property
+    def fits_memory(self) -> bool:
+        """Whether the decoded images fit in memory, as pipeline/input/cache.py decides it."""
+        return self.decoded_bytes <= self.memory_bytes / 2
+
+    @property
+    def can_keep(self) -> bool:
+        """Whether the training can keep decoded images."""
+        settings = self.settings
+        return settings.example_kind == IMAGES and settings.crop != "random_resized" and not settings.balanced
+
+    @property
+    def keeps_decoded(self) -> bool:
+        """Whether the training keeps decoded images, so that one of its epochs decodes them, and the others do not."""
+        cache = self.settings.cache
+        return self.can_keep and (cache in ("memory", "disk") or (cache == "auto" and self.fits_memory))
+
+    @property
+    def is_predictable(self) -> bool:
+        """Whether anything can be predicted. Of several servers, the record says too little of each one."""
+        verdict = self.verdict
+        is_known = verdict.examples_per_s and verdict.limit is not Limit.UNKNOWN
+        return bool(is_known) and self.settings.num_training_servers == 1
 
     @property
     def all_examples(self) -> int:
@@ -206,7 +231,8 @@ class Hardware:
 def rates_on(facts: Facts, hardware: Hardware) -> Rates:
     """Return the rates of a training on some hardware."""
     verdict = facts.verdict
-    rates = observed(verdict, facts.stages)
+    # The stages of an epoch that decodes say nothing about one that takes its images from a cache.
+    rates = observed(verdict, None if facts.keeps_decoded else facts.stages)
     if hardware.step_ms is not None:
         step_us = 1e3 * hardware.step_ms / (verdict.examples_per_s * verdict.step_ms / 1e3)
         rates = replace(rates, step_us=np.full(DRAWS, step_us))
@@ -250,9 +276,9 @@ def predictions(facts: Facts, hardware: Hardware | None = None) -> list[Predicti
     """Return what each change would gain, the best one first: it leaves the shortest training, with its one-time cost.
 
     Of changes that leave about the same time, the one that needs the least space comes first. Changes of the hardware
-    come last. Empty if the steps of the training say too little.
+    come last. Empty if the steps of the training say too little, or if it has several servers.
     """
-    if not facts.verdict.examples_per_s or facts.verdict.limit is Limit.UNKNOWN:
+    if not facts.is_predictable:
         return []
     hardware = hardware or Hardware()
     rates = rates_on(facts, hardware)
@@ -287,14 +313,19 @@ def _preparations(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     for prepare, costs in facts.prepared.items():
         if facts.stages is None or prepare not in FURTHER.get(settings.prepare, ()):
             continue
-        after = rates.with_costs(costs)
-        if not facts.verdict.is_simulated:
+        after = _filled_once(facts, rates, costs) if facts.keeps_decoded else rates.with_costs(costs)
+        if not facts.verdict.is_simulated and not facts.keeps_decoded:
             # A validation decodes, too, for a part of its time that was not measured.
             saved = between(0.0, 1 - np.minimum(after.steps_us / rates.steps_us, 1), "validation")
             validation_us = facts.verdict.shares.get(Part.VALIDATION, 0.0) * rates.whole_us
             after = replace(after, between_us=rates.between_us - saved * validation_us)
         core_s = facts.prepared_core_s.get(prepare, 0.0) * facts.all_examples
-        enlarged = ", so that small crops are enlarged more" if settings.crop == "random_resized" else ""
+        words = f"crops are cut from images whose shorter side has {size} pixels"
+        words += ", so that small crops are enlarged more" if settings.crop == "random_resized" else ""
+        if costs.bytes_per_example > facts.stages.bytes_per_example and not facts.keeps_decoded:
+            # How much the disk or network can do is not known if it was not the limit.
+            needed = 1e6 * costs.bytes_per_example / float(np.median(after.steps_us))
+            words += f", and the disk or network must deliver {format_size(needed)} per second"
         yield Prediction(
             {"prepare": prepare, "prepare_size": size},
             _gain(rates, after),
@@ -302,28 +333,33 @@ def _preparations(facts: Facts, rates: Rates) -> Iterator[Prediction]:
                 disk_bytes=costs.bytes_per_example * facts.all_examples,
                 core_hours=core_s / 3600,
                 minutes=core_s / 60 / (facts.verdict.load.usable_cores or 1.0),
-                words=f"crops are cut from images whose shorter side has {size} pixels{enlarged}",
+                words=words,
             ),
             needs_dataset=True,
         )
 
 
+def _filled_once(facts: Facts, rates: Rates, costs: StageCosts) -> Rates:
+    """Return the rates of a training that keeps images, if the epoch that decodes them had an input of these costs."""
+    assert facts.stages is not None
+    saved_us = np.maximum(costs_us(facts.stages) - costs_us(costs), 0) / rates.cores / facts.settings.epochs
+    # A step may hide all of it. No more than the time of an epoch can be saved in it.
+    saved_us = between(0.0, np.minimum(saved_us, rates.steps_us / facts.settings.epochs), "filled once")
+    return replace(rates, between_us=rates.between_us - saved_us)
+
+
 def _caches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     """Yield what it gains to keep decoded images, in the epochs after the first."""
     settings, stages = facts.settings, facts.stages
-    can_keep = settings.example_kind == IMAGES and settings.crop != "random_resized" and not settings.balanced
-    if not can_keep or settings.epochs < 2 or settings.cache not in ("off", "auto") or stages is None:
+    if not facts.can_keep or facts.keeps_decoded or settings.epochs < 2 or stages is None:
         return
     kept_bytes = facts.decoded_bytes
-    fits = kept_bytes <= facts.memory_bytes / 2  # As pipeline/input/cache.py decides it.
     kept = _kept(rates, stages, kept_bytes / facts.all_examples)
     # The buffer that shuffles images in memory holds all of them, and is filled before the first batch of an epoch.
     filled_us = between(0.0, stages.us["batch"].value, "filled")
     words = "crops are cut from one decoded copy of each image, at the scale of the model"
-    # With auto, images that fit are kept already, and others can only be kept on a disk.
-    later = {"memory": kept.whole_us + filled_us} if fits and settings.cache == "off" else {}
-    if not fits or settings.cache == "off":
-        later["disk"] = kept.whole_us
+    later = {"memory": kept.whole_us + filled_us} if facts.fits_memory else {}
+    later["disk"] = kept.whole_us
     for cache, later_us in later.items():
         factor = settings.epochs * rates.whole_us / (rates.whole_us + (settings.epochs - 1) * later_us)
         size = {"memory_bytes" if cache == "memory" else "disk_bytes": float(kept_bytes)}

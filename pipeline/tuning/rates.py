@@ -98,9 +98,13 @@ class Rates:
         return replace(self, step_us=np.maximum(self.step_us + more_us, 1e-3))
 
     def limit(self) -> Limit:
-        """Return which resource most draws name as the slowest."""
-        limits = (Limit.COMPUTE, Limit.DECODING, Limit.READING, Limit.SERIAL, Limit.WAITING)
+        """Return which resource most draws name as the slowest, or what else takes longer: a gap, or a validation."""
+        limits = (
+            *(Limit.COMPUTE, Limit.DECODING, Limit.READING, Limit.SERIAL, Limit.WAITING),
+            *(Limit.BUFFER, Limit.VALIDATION),
+        )
         times = [self.step_us, self.cores_us, self.reading_us, self.serial_us, self.outside_us]
+        times += [self.gap_us, self.between_us]
         return limits[int(np.bincount(np.argmax(times, axis=0)).argmax())]
 
 

@@ -258,9 +258,10 @@ def notes(rows: Sequence[Row], options: ComparisonOptions, settings: Mapping[str
     )
     if settings["simulated_step_ms"]:
         passed = [row.title for row in rows if row.utilization >= shown.min_utilization]
+        of_mlperf = ", as MLPerf Storage requires" if "MLPerf" in shown.source else ""
         sentences.append(
-            f"Inputs with which the accelerator computes at least {percent(shown.min_utilization)} of the time, as "
-            f"MLPerf Storage requires: {', '.join(passed) or 'none'}."
+            f"Inputs with which the accelerator computes at least {percent(shown.min_utilization)} of the "
+            f"time{of_mlperf}: {', '.join(passed) or 'none'}."
         )
     return sentences
 

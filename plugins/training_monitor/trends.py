@@ -27,7 +27,8 @@ def trend_of(
 ) -> dict[str, Any]:
     """Return the dataset names of complete trainings, and the trend of one of them, the oldest training first.
 
-    `promises` says how well the promises of the advice hold in the workspaces of these trainings; empty without any.
+    `promises` says how well the promises of the advice hold in the workspaces of these trainings, for all trainings
+    there that the user may see; empty without any.
     Without a `dataset_name`, it is the one of the newest training. `later` is as in `list_trainings`.
     """
     from pipeline.watch.trend import point_of, warnings
@@ -45,7 +46,7 @@ def trend_of(
         "names": names,
         "shown": shown,
         "trainings": [_numbers(*each) for each in zip(last, counts, worse, strict=True)],
-        "promises": _promises([row.run.training for row in last], questions),
+        "promises": _promises([row.run.training for row in last], [row.run.training for row in rows], questions),
         "later": later,
     }
 
@@ -65,7 +66,8 @@ def _counts(datasets: Sequence[Place | None], questions: "Questions") -> list[Co
     return [found.get(place) for place in datasets]
 
 
-def _promises(trainings: Sequence[Place | None], questions: "Questions") -> str:
+def _promises(trainings: Sequence[Place | None], allowed: Sequence[Place | None], questions: "Questions") -> str:
+    """Return how well the promises in the workspaces of some trainings hold, of those that the user may see."""
     from pipeline.runs.promises import Promise, load_promises, summary_of
 
     workspaces = set()
@@ -73,13 +75,15 @@ def _promises(trainings: Sequence[Place | None], questions: "Questions") -> str:
         with suppress(SourceError):  # The run has a folder of its own.
             workspaces.add(workspace_of(training))
     found: list[Promise] = []
+    places = {str(training) for training in allowed}
     for workspace in workspaces:
         with suppress(TenfoldError, OSError):
             if isinstance(workspace, BucketPath):
                 question = ("promises", workspace)
-                found += questions.ask(workspace.bucket, question, partial(load_promises, workspace))
+                kept = questions.ask(workspace.bucket, question, partial(load_promises, workspace))
             else:
-                found += load_promises(workspace)
+                kept = load_promises(workspace)
+            found += [each for each in kept if f"{workspace}/{each.training}" in places]
     return summary_of(found)
 
 

@@ -48,6 +48,7 @@ def test_the_table_counts_only_sound_pairs() -> None:
     assert "| disturbed | decoding | 9.00 (8.10 to 9.90) | 2.00 | disturbed |" in lines
     assert "| missing | reading | not predicted | | |" in lines
     assert lines[-1].startswith(
-        "3 pairs: the median error is 10.0% (at most 10% wanted). 2 predictions (67%) are within"
+        "4 of 40 pairs, 1 of them without a prediction. The median error of the others is 10.0% (at most 10% wanted). "
+        "Of all of these pairs, 2 predictions (50%) are within"
     )
     assert lines[-1].endswith("and 2 measured factors are within the interval.")

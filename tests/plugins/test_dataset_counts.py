@@ -37,3 +37,19 @@ def test_a_silent_bucket_leaves_out_only_its_own_counts(
     finally:
         stall.release()
         until(lambda: not any(thread.name.startswith("question") for thread in threading.enumerate()))
+
+
+def test_promises_are_those_of_trainings_that_the_user_may_see(airflow_database: None, tmp_path: Path):
+    from plugins.training_monitor.trends import _promises
+
+    def line(run: str, measured: object) -> str:
+        promise = {"training": f"runs/{run}/1", "machine": "m", "change": "cache=memory", "epoch": 2}
+        return json.dumps({**promise, "promised": [2.0, 1.9, 2.1], "measured": measured}) + "\n"
+
+    lines = line("own", 2.0), line("own", 1.0), line("others", 4.0), line("own", 0)
+    (tmp_path / "promises.jsonl").write_text("".join(lines))
+    own = tmp_path / "runs" / "own" / "1"
+    assert _promises([own, None], [own], Questions()).startswith("The advice promised how much faster 2 changes would")
+    assert _promises([own], [tmp_path / "runs" / "others" / "1"], Questions()).startswith(
+        "The advice promised how much faster 1 change would"
+    )

@@ -1,8 +1,10 @@
 """Changes of a training under way: what is refused, what is stored, and which values an epoch gets."""
 
 import json
+import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from pipeline.runs.changes import (
     load_changes,
     replace_changes,
     request_change,
+    require_changeable,
 )
 from pipeline.runs.files import CHANGES, RESULT, RUN, RUN_FORMAT
 
@@ -69,6 +72,13 @@ def test_what_cannot_change_is_refused(
     with pytest.raises(BadInput, match=sentence):
         request_change(folder, field, value, "Ada")
     assert not (folder / CHANGES).exists()
+
+
+def test_several_values_are_checked_before_one_is_stored(tmp_path: Path):
+    folder = training(tmp_path, {})
+    require_changeable(folder, [("prefetch_batches", "16"), ("cache", "disk")])
+    with pytest.raises(SettingsError, match="cache must be one of"):
+        require_changeable(folder, [("prefetch_batches", "16"), ("cache", "auto")])
 
 
 def test_nothing_changes_in_a_complete_training(tmp_path: Path):
@@ -135,6 +145,32 @@ def test_a_value_that_somebody_wrote_into_the_file_is_checked(tmp_path: Path):
     assert [change.field for change in changes] == ["prefetch_batches"]
     with pytest.raises(SettingsError, match="prefetch_batches must be greater than or equal to 1"):
         in_effect(settings({}), changes, 1)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"at": "x"},
+        {"at": None},
+        {"by": 1},
+        {"refused": None},
+        {"epoch": 1.5},
+        {"measured": "x"},
+        {"measured": math.nan},
+        {"promised": [1.0]},
+        {"promised": [1.0, 1.0, math.inf]},
+        {"promised": 1},
+        {"value": math.inf},
+        {"value": None},
+        {"field": ["cache"]},
+        {"other": 1},
+    ],
+)
+def test_a_line_with_a_field_of_another_type_is_left_out(tmp_path: Path, damaged: dict[str, object]):
+    whole = Change("prefetch_batches", 16, 1.0, "Ada", epoch=2, promised=(1.5, 1.2, 1.8), measured=1.4)
+    lines = [json.dumps(asdict(whole) | damaged), json.dumps(asdict(whole))]
+    (tmp_path / CHANGES).write_text("\n".join(lines) + "\n")
+    assert load_changes(tmp_path) == [whole]
 
 
 def test_only_settings_of_the_input_and_of_checkpoints_change():

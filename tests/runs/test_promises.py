@@ -1,20 +1,24 @@
 """What the advice promised of a change, compared with the epochs before and after it."""
 
 import json
+import os
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from pipeline.errors import DatasetError, SettingsError
 from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.runs.changes import Change, load_changes
 from pipeline.runs.files import CHANGES
 from pipeline.runs.promises import (
+    TABLE,
     Promise,
     load_promises,
+    promises_on,
     prove,
     save_promises,
     summary_of,
@@ -22,7 +26,7 @@ from pipeline.runs.promises import (
     with_measurements,
 )
 
-STEPS = 30
+STEPS, EPOCHS = 30, 4
 PROMISED = (1.6, 1.5, 1.75)
 CHANGE = Change("prefetch_batches", 16, at=1.0, by="ann", epoch=3, promised=PROMISED)
 
@@ -49,7 +53,7 @@ def record_of(folder: Path, step_ms: list[float], validation_s: float = 0.0) -> 
 
 def test_a_gain_is_measured_from_whole_epochs_with_their_validation(tmp_path: Path):
     record = record_of(tmp_path, [50.0, 50.0, 20.0, 20.0], validation_s=0.9)
-    [measured] = with_measurements(record, [CHANGE])
+    [measured] = with_measurements(record, [CHANGE], EPOCHS)
     # 30 steps of 50 ms and 0.9 s are 2.4 s; with 20 ms, they are 1.5 s.
     assert measured.measured == pytest.approx(2.4 / 1.5, abs=1e-3)
     assert str(measured) == (
@@ -68,19 +72,69 @@ def test_a_gain_is_measured_from_whole_epochs_with_their_validation(tmp_path: Pa
 )
 def test_without_a_promise_or_epochs_to_compare_nothing_is_measured(tmp_path: Path, change: Change):
     record = record_of(tmp_path, [50.0, 50.0, 20.0, 20.0])
-    assert with_measurements(record, [change]) == [change]
+    assert with_measurements(record, [change], EPOCHS) == [change]
 
 
 def test_two_changes_at_once_cannot_be_told_apart(tmp_path: Path):
     record = record_of(tmp_path, [50.0, 50.0, 20.0, 20.0])
     changes = [CHANGE, replace(CHANGE, field="cache", value="memory")]
-    assert with_measurements(record, changes) == changes
+    assert with_measurements(record, changes, EPOCHS) == changes
 
 
 def test_a_change_is_compared_with_the_epochs_since_the_change_before_it(tmp_path: Path):
     record = record_of(tmp_path, [80.0, 40.0, 20.0])
-    changes = [replace(CHANGE, epoch=2), replace(CHANGE, field="cache", value="memory")]
-    assert [round(each.measured, 2) for each in with_measurements(record, changes)] == [2.0, 2.0]
+    changes = [replace(CHANGE, epoch=2), replace(CHANGE, field="shuffle_megabytes", value=64)]
+    assert [round(each.measured, 2) for each in with_measurements(record, changes, EPOCHS)] == [2.0, 2.0]
+
+
+def test_a_cache_is_measured_when_the_last_of_its_epochs_has_ended(tmp_path: Path):
+    """The epoch that fills the cache counts once in all epochs of the promise."""
+    cache = replace(CHANGE, field="cache", value="memory", epoch=2)
+    record = record_of(tmp_path, [50.0, 50.0, 10.0])
+    assert with_measurements(record, [cache], epochs=4) == [cache]
+    [measured] = with_measurements(record, [cache], epochs=3)
+    assert measured.measured == pytest.approx(50 / 30, abs=1e-3)
+    other = replace(CHANGE, epoch=3)  # The promise is about epochs without it.
+    assert with_measurements(record, [cache, other], epochs=3)[0] == cache
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"measured": 0},
+        {"measured": "x"},
+        {"measured": None},
+        {"measured": float("inf")},
+        {"measured": 1e-300, "promised": [1e300] * 3},
+        {"promised": [0, 0, 0]},
+        {"promised": [float("nan")] * 3},
+        {"promised": [1, 1]},
+        {"machine": 1},
+        {"change": ["x"]},
+        {"other": 1},
+    ],
+)
+def test_damaged_promises_are_left_out(tmp_path: Path, damaged: dict[str, object]):
+    whole = Promise("t", "m", "cache=memory", 2, Estimate(*PROMISED), 1.5)
+    (tmp_path / TABLE).write_text(f"{json.dumps(asdict(whole) | damaged)}\n[]\n{json.dumps(asdict(whole))}\n")
+    assert load_promises(tmp_path) == [whole]
+    assert summary_of(load_promises(tmp_path))
+
+
+def test_a_table_that_would_block_its_reader_is_refused(tmp_path: Path):
+    os.mkfifo(tmp_path / TABLE)
+    with pytest.raises(DatasetError, match="is no regular file"):
+        load_promises(tmp_path)
+    with pytest.raises(DatasetError, match="is no regular file"):
+        save_promises(tmp_path, "t", "m", [replace(CHANGE, measured=1.5)])
+    assert promises_on(tmp_path / "runs" / "run" / "abcdef", "m") == []
+
+
+def test_a_table_outside_of_the_allowed_places_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TENFOLD_ALLOWED_WORKSPACES", str(tmp_path / "allowed"))
+    monkeypatch.setenv("TENFOLD_ALLOWED_PUBLISH", str(tmp_path / "allowed"))
+    with pytest.raises(SettingsError, match="TENFOLD_ALLOWED_WORKSPACES"):
+        load_promises(tmp_path)
 
 
 def test_the_table_of_a_workspace_has_each_promise_once(tmp_path: Path):
@@ -88,7 +142,7 @@ def test_the_table_of_a_workspace_has_each_promise_once(tmp_path: Path):
     record_of(training / "record", [50.0, 25.0])
     (training / CHANGES).write_text(json.dumps(asdict(replace(CHANGE, epoch=2))) + "\n")
     for _ in range(2):  # A training that was killed at its end does it again.
-        proved = prove(training, training)
+        proved = prove(training, training, EPOCHS)
         save_promises(tmp_path, "runs/run/abcdef", "a processor", proved)
     assert load_changes(training) == proved
     [promise] = load_promises(tmp_path)

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,17 @@ from pipeline.commands.advise import advise, facts_of_run
 from pipeline.config.automatic import training_settings
 from pipeline.dataset.manifest import load
 from pipeline.errors import SettingsError
+from pipeline.images.examine import Rules
 from pipeline.input.cache import cached_bytes
 from pipeline.input.options import batch_options
+from pipeline.runs.changes import Change
+from pipeline.runs.files import CHANGES
 from pipeline.runs.launch import prepare_run
+from pipeline.runs.promises import machine_of, save_promises
 from pipeline.runs.run import load_result, load_run
-from pipeline.training.advise import measure_missing
+from pipeline.training.advise import _core_s, measure_missing
 from pipeline.training.job import run_job
+from pipeline.tuning.measure import host_facts
 from pipeline.tuning.predictions import PREPARED
 
 
@@ -37,7 +43,7 @@ def trained(tmp_path: Path, published: Path) -> Path:
 
 
 @pytest.mark.long
-def test_a_training_is_advised_from_its_record_and_from_measured_stages(trained: Path, published: Path):
+def test_a_training_is_advised_from_its_record_and_from_measured_stages(trained: Path, published: Path, tmp_path: Path):
     result = load_result(trained)
     assert result is not None
     assert result["verdict"].endswith("No setting makes it faster: the limit is compute.")
@@ -48,6 +54,8 @@ def test_a_training_is_advised_from_its_record_and_from_measured_stages(trained:
     measure_missing(load_run(trained), load(published), max_cpu_s=6.0)
     found = advised(trained)
     changes = [json.dumps(each["change"]) for each in found["predictions"]]
+    stored = json.loads((trained / PREPARED).read_text())
+    assert all(each["core_s"] > 0 for each in stored.values())
     assert {'{"prepare": "resize", "prepare_size": 37}', '{"prepare": "raw", "prepare_size": 37}'} <= {*changes}
     # The simulated accelerator limits it, so nothing gains.
     assert all(each["factor"]["value"] == pytest.approx(1, abs=0.05) for each in found["predictions"])
@@ -59,9 +67,24 @@ def test_a_training_is_advised_from_its_record_and_from_measured_stages(trained:
     measure_missing(load_run(trained), load(published), max_cpu_s=6.0)
     assert (trained / PREPARED).stat().st_mtime_ns == measured  # once
 
+    change = Change("cache", "memory", 1.0, "Ada", epoch=2, promised=(2.0, 1.9, 2.1), measured=1.5)
+    (trained / CHANGES).write_text(json.dumps(asdict(change)) + "\n")
+    save_promises(tmp_path, "runs/other/1", machine_of(host_facts()), [change])
+    save_promises(tmp_path, "runs/other/2", "another machine", [change])
+    of = facts_of_run(load_run(trained), is_measured=False)
+    assert of.settings.cache == "memory"
+    assert [each.training for each in of.kept] == ["runs/other/1"]
+    (trained / CHANGES).unlink()
+
     fast = advised(trained, step_ms=0.01)
     assert fast["limit"] != "compute"
     assert fast["examples_per_s"]["value"] > 2 * found["examples_per_s"]["value"]
+
+
+def test_the_time_to_prepare_an_image_is_measured(tmp_path: Path, published: Path):
+    values = {"workspace": str(tmp_path), "local_folder": str(tmp_path), "image_size": 32}
+    run = prepare_run(training_settings(values), published, "run")
+    assert 0 < _core_s(run, load(published), Rules(check="header", prepare="raw", prepare_size=37)) < 1
 
 
 def test_hardware_must_be_some(tmp_path: Path):

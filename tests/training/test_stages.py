@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,19 @@ def test_a_sample_is_prepared_as_a_build_would(tmp_path: Path, prepare: Any, for
     assert image.format == form
     assert min(image.width, image.height) == 20
     assert as_file(image)
+
+
+def test_a_prepared_sample_is_small_and_has_only_images_that_a_build_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = published_of(tmp_path, 12)
+    dataset, sample = load(kept), sample_of(kept, load(kept))
+    rules = Rules(check="header", prepare="raw", prepare_size=20)
+    _, whole = stages.prepared(dataset, sample, rules)
+    refused = stages.prepared(dataset, sample, replace(rules, max_pixels=1))[1]
+    assert (len(whole.records), len(refused.records)) == (len(sample.records), 0)
+    monkeypatch.setattr(stages, "MAX_BYTES", round(2.5 * len(whole.records[0])))
+    assert len(stages.prepared(dataset, sample, rules)[1].records) == 3
 
 
 def test_raw_pixels_can_be_measured_before_they_are_built(tmp_path: Path, measured: list[int]) -> None:

@@ -150,6 +150,43 @@ def test_images_that_fit_are_already_kept_with_auto():
     assert [each.change for each in predictions(full) if "cache" in each.change] == [{"cache": "disk"}]
 
 
+@pytest.mark.parametrize("cache", ["auto", "memory", "disk"])
+def test_images_that_are_kept_gain_only_in_the_epoch_that_decodes_them(cache: str):
+    """In one of four epochs, 800 µs on two cores may be saved: at most 400 of 2,000 µs."""
+    predicted = found(facts(settings={"crop": "random", "cache": cache}), "prepare").factor
+    assert 1 <= predicted.low < predicted.value < predicted.high <= 2000 / 1600
+
+
+def test_the_processor_time_of_kept_images_is_not_that_of_decoding():
+    """Of a real step on the cores, it may be all of the time, so that a better input gains nothing."""
+    of = replace(DECODING, is_simulated=False)
+    kept = rates_on(facts(of, settings={"crop": "random", "cache": "memory"}), Hardware())
+    assert kept.input_us.min() < 50
+    assert rates_on(facts(of), Hardware()).input_us.min() == pytest.approx(1000)
+
+
+def test_nothing_is_predicted_of_several_servers():
+    """Their record has the sum of the rates, and the load of one server."""
+    of = facts(settings={"num_training_servers": 2})
+    assert predictions(of) == []
+    assert "`tenfold advise`" not in advice(of.verdict, of.settings, {})
+
+
+def test_larger_records_name_the_disk_that_they_need():
+    """150,000 bytes each 100 µs are 1.5 GB per second."""
+    raw = {"raw": replace(RESIZED, bytes_per_example=150_000)}
+    predicted = found(facts(prepared=raw), "prepare")
+    assert predicted.words().endswith("and the disk or network must deliver 1.5 GB per second")
+    assert "deliver" not in found(facts(), "prepare").words()
+
+
+def test_validation_and_gaps_can_be_the_limit_on_other_hardware():
+    fast = Hardware(step_ms=0.001, cores=1000)
+    assert rates_on(facts(with_shares(DECODING, validation=0.5)), fast).limit() is Limit.VALIDATION
+    rates = rates_on(facts(), Hardware(step_ms=20.0))
+    assert replace(rates, gap_us=2 * rates.step_us).limit() is Limit.BUFFER
+
+
 def test_a_larger_buffer_bridges_pauses():
     """Of 1 ms, 0.5 ms were waits. With 12 batches more, 0.1 ms would be left: 0.6 ms."""
     of = replace(verdict(Limit.BUFFER, us=100, wait=0.5, own_cores=0.1), bridged_ms={8: 0.2, 16: 0.0})
@@ -218,7 +255,8 @@ def test_the_best_change_comes_first_and_is_the_advice():
     assert [each.change.get("prepare", "") for each in predictions(of)] == ["resize", "raw", ""]
     assert advice(of.verdict, of.settings, {}, predictions(of)) == (
         "Next: resize the images once when the dataset is built (prepare=resize, prepare_size=73): 5 times faster (5 "
-        "to 5), for 0.1 minutes and 2.5 MB of disk space."
+        "to 5), for 0.1 minutes and 2.5 MB of disk space; crops are cut from images whose shorter side has 73 pixels, "
+        "so that small crops are enlarged more."
     )
 
 

@@ -1,0 +1,134 @@
+"""What a training under way can change by itself, predicted with each verdict on it, and what became of it."""
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pipeline.config.automatic import TrainingSettings
+from pipeline.config.workspace import workspace_of
+from pipeline.dataset.manifest import Dataset
+from pipeline.errors import TenfoldError
+from pipeline.monitor.diagnosis import BETWEEN_EPOCHS
+from pipeline.monitor.limits import Part
+from pipeline.monitor.record import read
+from pipeline.monitor.verdict import Verdict
+from pipeline.runs.changes import load_changes, newest_settings
+from pipeline.runs.offers import Offer, save_offers
+from pipeline.runs.promises import machine_of, promises_on, prove, save_promises
+from pipeline.runs.run import Run
+from pipeline.system.resources import available_memory
+from pipeline.tuning.advice import with_advice
+from pipeline.tuning.measure import host_facts
+from pipeline.tuning.predictions import Prediction, facts_of, predictions
+
+LAST_EPOCHS = 3
+"""The shares of validation and callbacks are those of this number of whole epochs, the newest."""
+_log = logging.getLogger(__name__)
+
+
+class Advisor:
+    """Predicts what changes of a training gain, and offers those that it can make at its next epoch.
+
+    The monitor's thread asks for verdicts, and the training's thread for offers.
+    """
+
+    def __init__(self, run: Run, dataset: Dataset) -> None:
+        self._run, self._dataset = run, dataset
+        self._lock = threading.Lock()
+        """Held while the state below changes, and while the offers are written."""
+        self._settings, self._epochs_left = run.settings, run.settings.epochs
+        """Those of the last epoch, of which a verdict is, and the epochs that an offer is about."""
+        self._verdict: Verdict | None = None
+        self._machine = machine_of(host_facts())
+        # Before images are kept, which is when cache=auto decides by it.
+        self._free_at_start = available_memory()
+        self._is_on = run.settings.advice != "off"
+        self._kept = promises_on(run.training, self._machine) if self._is_on and run.server.is_chief else []
+        try:
+            self._settings = newest_settings(run.settings, load_changes(run.training))
+        except (TenfoldError, OSError) as error:
+            _log.warning("the changes of the training are unknown: %s", error)
+
+    def format_verdict(self, verdict: Verdict) -> str:
+        """Return the verdict as a sentence with the next thing to do. Store the changes that the tab offers."""
+        verdict = with_shares_of_epochs(verdict, self._run.folder / "record")
+        with self._lock:
+            self._verdict = verdict
+            settings = self._settings
+            self._offered()
+        found = self._predicted(verdict, settings) if self._is_on else []
+        return with_advice(verdict, settings, self._dataset.settings, found)
+
+    def best_changes(self, settings: TrainingSettings, epochs_left: int) -> Sequence[Mapping[str, Any]]:
+        """Return the values to change before the next epoch, the best change first; none if no change surely gains.
+
+        `settings` are those of the epoch before.
+        """
+        with self._lock:
+            self._settings, self._epochs_left = settings, epochs_left
+            return [each.change for each in self._offered()]
+
+    def save_promises(self) -> None:
+        """Add what was promised of the changes of a training that is over, and what they did, to its workspace."""
+        run = self._run
+        training = run.training
+        try:
+            workspace = workspace_of(training)
+            proved = prove(run.folder, training, run.settings.epochs)
+            name = str(training).removeprefix(f"{workspace}/")
+            save_promises(workspace, name, self._machine, proved)
+        except (TenfoldError, OSError) as error:
+            _log.warning("what the advice promised is not in the table of the workspace: %s", error)
+
+    def _offered(self) -> list[Prediction]:
+        """Return the changes to offer, and store them. The lock must be held."""
+        if not (self._is_on and self._verdict):
+            return []
+        settings = self._settings.model_copy(update={"epochs": self._epochs_left})
+        found = _worth_making(self._predicted(self._verdict, settings))
+        if self._run.server.is_chief:
+            try:
+                save_offers(self._run.folder, [Offer(each.change, each.words(), tuple(each.factor)) for each in found])
+            except (TenfoldError, OSError) as error:
+                _log.warning("the changes that the training offers cannot be stored: %s", error)
+        return found
+
+    def _predicted(self, verdict: Verdict, settings: TrainingSettings) -> list[Prediction]:
+        examples = {name: split.examples for name, split in self._dataset.splits.items()}
+        facts = facts_of(
+            verdict,
+            settings,
+            self._dataset.settings,
+            examples,
+            folder=self._run.folder,
+            memory_bytes=available_memory() if settings.cache == "off" else self._free_at_start,
+            kept=self._kept,
+        )
+        return predictions(facts)
+
+
+def with_shares_of_epochs(verdict: Verdict, record: Path) -> Verdict:
+    """Return a verdict whose shares of validation and callbacks are those of the last whole epochs of a record.
+
+    The steps of a verdict on a minute may have the whole validation of an epoch beside them, or nothing of it.
+    """
+    columns = {part: BETWEEN_EPOCHS[part.value] for part in (Part.VALIDATION, Part.CALLBACKS)}
+    try:
+        epochs = read(record, "epochs", ["epoch/time_s", *columns.values()]).dropna()[-LAST_EPOCHS:]
+    except OSError:  # The disk is slow to answer, or full: the next verdict comes soon.
+        return verdict
+    whole_s = float(epochs[["epoch/time_s", *columns.values()]].to_numpy().sum())
+    if not whole_s or not verdict.shares:
+        return verdict
+    between = {part: float(epochs[column].sum()) / whole_s for part, column in columns.items()}
+    of_steps = 1 - sum(verdict.shares.get(part, 0.0) for part in columns)
+    scale = (1 - sum(between.values())) / of_steps if of_steps > 0 else 0.0
+    return replace(verdict, shares={**{part: scale * share for part, share in verdict.shares.items()}, **between})
+
+
+def _worth_making(found: Iterable[Prediction]) -> list[Prediction]:
+    """Return the changes that are worth making, and that a training under way can make."""
+    return [each for each in found if each.at_epoch and each.is_gain]

@@ -1,0 +1,107 @@
+"""The change that a training offers on its tab, and makes by itself with advice=apply."""
+
+import json
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from pipeline.config.automatic import training_settings
+from pipeline.dataset.manifest import Dataset, Split
+from pipeline.monitor.limits import Part
+from pipeline.monitor.record import RecordSink
+from pipeline.monitor.row import Row
+from pipeline.records.format import RecordFormat
+from pipeline.runs.changes import Change
+from pipeline.runs.files import CHANGES, OFFERS
+from pipeline.runs.run import Run
+from pipeline.training.advisor import Advisor, with_shares_of_epochs
+from pipeline.tuning.stages import save_stages
+from tests.tuning.test_predictions import DECODING, KEPT, SETTINGS, with_shares
+
+EPOCHS = 5
+_SPLITS = {"train": Split(900, 1, {"a": 900}, ()), "validation": Split(100, 1, {"a": 100}, ())}
+DATASET = Dataset("images", "1" * 16, ("a",), {}, RecordFormat(), {}, _SPLITS, {}, {}, {}, {}, {}, {})
+
+
+def advisor(folder: Path, **values: object) -> Advisor:
+    """Return the advisor of a training that is limited by decoding, whose stages were measured."""
+    settings = training_settings({**SETTINGS, "crop": "random", "workspace": str(folder), **values})
+    save_stages(folder, KEPT)
+    return Advisor(Run(folder, "run", "", "1", settings, {"memory_bytes": 1e10}, {}, 1), DATASET)
+
+
+@pytest.mark.parametrize(
+    ("values", "changes"),
+    [
+        ({}, [{"cache": "disk"}, {"cache": "memory"}]),
+        ({"advice": "off"}, []),
+        ({"crop": "random_resized"}, []),
+    ],
+)
+def test_the_best_changes_surely_gain_and_need_no_dataset(
+    tmp_path: Path, values: dict[str, str], changes: list[dict[str, str]]
+):
+    advised = advisor(tmp_path, **values)
+    settings = advised._run.settings
+    assert advised.best_changes(settings, EPOCHS) == []  # Nothing is known before the first verdict.
+    advised.format_verdict(DECODING)
+    assert advised.best_changes(settings, EPOCHS) == changes
+    assert (tmp_path / OFFERS).exists() == (settings.advice != "off")
+    if changes:
+        offers = json.loads((tmp_path / OFFERS).read_text())["offers"]
+        assert [offer["change"] for offer in offers] == changes
+        assert all("times faster" in offer["words"] for offer in offers)
+
+
+def test_what_has_changed_is_not_advised_again(tmp_path: Path):
+    advised = advisor(tmp_path)
+    kept = advised._run.settings.model_copy(update={"cache": "memory"})
+    advised.best_changes(kept, EPOCHS)
+    assert "cache" not in advised.format_verdict(DECODING)
+    assert advised.best_changes(kept, EPOCHS) == []
+
+
+def test_an_attempt_that_goes_on_knows_the_changes_before_it(tmp_path: Path):
+    change = Change("cache", "memory", 1.0, "Ada", epoch=2)
+    (tmp_path / CHANGES).write_text(json.dumps(asdict(change)) + "\n")
+    assert "cache" not in advisor(tmp_path).format_verdict(DECODING)
+
+
+def test_an_offer_is_about_the_epochs_that_are_left_and_a_verdict_about_all(tmp_path: Path):
+    """In the last epoch, no cache gains. The next training of these images would gain from it."""
+    advised = advisor(tmp_path)
+    assert advised.best_changes(advised._run.settings, 1) == []
+    assert "(cache=disk)" in advised.format_verdict(DECODING)
+    assert json.loads((tmp_path / OFFERS).read_text())["offers"] == []
+
+
+def test_offers_that_cannot_be_stored_cost_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    advised = advisor(tmp_path)
+    (tmp_path / OFFERS).mkdir()
+    assert "(cache=disk)" in advised.format_verdict(DECODING)
+    assert advised.best_changes(advised._run.settings, EPOCHS)
+    assert "cannot be stored" in caplog.text
+
+
+def test_a_folder_outside_of_a_workspace_keeps_no_promises(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    advisor(tmp_path).save_promises()
+    assert "is not the folder of a training" in caplog.text
+
+
+def test_validation_and_callbacks_are_those_of_whole_epochs(tmp_path: Path):
+    """A minute without a validation, of a training that validates half of the time."""
+    with closing(RecordSink(tmp_path)) as record:
+        for epoch in range(1, 5):
+            seconds = {
+                "epoch/time_s": 5.0,
+                "epoch/validation_s": 100.0 if epoch == 1 else 4.0,
+                "epoch/callbacks_s": 1.0,
+            }
+            record.write(Row("epochs", epoch * 10.0, epoch, seconds))
+    verdict = with_shares_of_epochs(with_shares(DECODING, input=0.8, compute=0.2, validation=0.0), tmp_path)
+    assert verdict.shares == pytest.approx(
+        {Part.INPUT: 0.4, Part.COMPUTE: 0.1, Part.VALIDATION: 0.4, Part.CALLBACKS: 0.1}
+    )
+    assert with_shares_of_epochs(DECODING, tmp_path / "none") == DECODING
