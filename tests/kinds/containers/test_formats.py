@@ -420,7 +420,7 @@ def test_sound_in_the_structs_of_the_hub_is_no_image(tmp_path: Path):
     assert find_source(tmp_path / "a.parquet", "auto").__name__ == "pipeline.sources.listing"
 
 
-def test_a_list_in_a_parquet_file_is_still_a_list(tmp_path: Path):
+def test_a_list_in_a_parquet_file_is_still_a_list(tmp_path: Path, copies: str):
     parquet.write_table(pa.table({"path": ["a.jpg"], "label": ["x"]}), tmp_path / "a.parquet")
     assert find_source(tmp_path / "a.parquet", "auto").__name__ == "pipeline.sources.listing"
     parquet.write_table(pa.table({"age": [1], "label": ["x"]}), tmp_path / "a.parquet")
@@ -428,7 +428,7 @@ def test_a_list_in_a_parquet_file_is_still_a_list(tmp_path: Path):
         r"name the column that holds the path in path_column\. If each row is an example itself, set TABLE and LABEL"
     )
     with pytest.raises(SourceError, match=message):
-        list(images_of(tmp_path / "a.parquet", SourceOptions()))
+        list(images_of(tmp_path / "a.parquet", SourceOptions(copies=copies)))
 
 
 def test_memory_does_not_grow_with_a_row_group(tmp_path: Path, copies: str):
