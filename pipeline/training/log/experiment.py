@@ -17,7 +17,6 @@ from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import of_segment, record_folders, segments
 from pipeline.monitor.row import KINDS
 from pipeline.plan.example_kind import kind_of
-from pipeline.report.input_stages import input_stages
 from pipeline.runs.files import COMET_LOGGED, read_required
 from pipeline.runs.run import Run, load_result
 from pipeline.storage import crc32c_of, place_of
@@ -85,6 +84,8 @@ def _log_summary(experiment: Any, run: Run) -> None:
 
 
 def _log_stages(experiment: Any, run: Run) -> None:
+    from pipeline.report.input_stages import input_stages  # Needs Bokeh, which a training can do without.
+
     stages = input_stages(run.folder)
     if not stages:
         return
