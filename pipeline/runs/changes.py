@@ -170,7 +170,7 @@ def newest_settings(settings: TrainingSettings, changes: Iterable[Change]) -> Tr
 def in_effect(settings: TrainingSettings, changes: Iterable[Change], epoch: int) -> InEffect:
     """Return what an epoch (from 1) is trained with, by the changes that the training has taken.
 
-    Raises SettingsError if somebody wrote another value into the file.
+    Raises SettingsError if the file has a value that the setting cannot have.
     """
     values, kept_from = dict[str, Any](), 1
     for change in changes:
