@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,9 @@ DATA: Mapping[str, Data | Rows] = {
     "large, pixels": Data(60, large_image, copies=12, settings=_PIXELS),
     "many large, resized": Data(60, large_image, copies=36, settings=_resized(37)),
     "png, resized": Data(200, png, copies=12, settings=_resized(73)),
+    # For `benchmarks.exhaustive`.
+    "many large, pixels": Data(60, large_image, copies=36, settings={"prepare": "raw", "prepare_size": 37}),
+    "small shards, pixels": Data(400, photograph, settings={**_PIXELS, "num_training_servers": 8}),
     "small shards, resized": Data(400, photograph, settings={**_resized(73), "num_training_servers": 8}),
     "large photographs": Data(400, photograph, copies=4, settings=_resized(256)),
     "prepared, pixels of 73": Data(400, photograph, copies=8, settings=_PIXELS),
@@ -100,6 +103,7 @@ DATA: Mapping[str, Data | Rows] = {
 }
 
 
+@cache
 def built(name: str, folder: Path) -> Path:
     """Return the folder of a dataset below `folder`. Build the dataset if it does not exist."""
     data = DATA[name]
