@@ -28,6 +28,7 @@ from benchmarks.known_limits.pairs import PAIRS, Pair
 from benchmarks.known_limits.surroundings import NotPossible
 from benchmarks.verdicts import DISTURBED_CORES, SURROUNDINGS, Place, answer, command, images_per_s
 from pipeline.config.automatic import training_settings
+from pipeline.monitor.epochs import usual_epochs, whole_epochs
 from pipeline.monitor.load import load_of
 from pipeline.monitor.record import read
 from pipeline.monitor.verdict import diagnose_run
@@ -130,10 +131,11 @@ def load_results() -> dict[str, Result]:
 def measured(pair: Pair) -> Result:
     """Run both trainings of a pair, and compare them with the prediction."""
     try:
-        before = run(pair.job, pair)
+        is_kept = "cache" in pair.change
+        before = run(pair.job, pair, with_first=is_kept)
         if not before.factor:
             return Result(pair.name, before.limits, reason=NOT_PREDICTED)
-        after = run(pair.changed)
+        after = run(pair.changed, with_first=is_kept)
     except NotPossible as error:
         return Result(pair.name, reason=str(error))
     return Result(
@@ -147,19 +149,34 @@ def measured(pair: Pair) -> Result:
     )
 
 
-def run(job: Job, pair: Pair | None = None) -> Ran:
-    """Run a job, and with a pair, ask what its change would gain. Raises NotPossible."""
+def run(job: Job, pair: Pair | None = None, *, with_first: bool = False) -> Ran:
+    """Run a job, and with a pair, ask what its change would gain. Raises NotPossible.
+
+    With `with_first`, the first epoch counts, too: it fills a cache.
+    """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=verdicts.FOLDER)))
         place = stack.enter_context(SURROUNDINGS[job.around](job, folder))
         result = answer(job.name, [*place.prefix, *command(job, place, folder)], place)
         trained = Path(result["run"])
         return Ran(
-            per_s=images_per_s(trained),
+            per_s=examples_per_s(trained, with_first=with_first),
             limits=result["limits"],
             other_cores=load_of(read(trained / "record", "samples")).other_cores or 0.0,
             factor=predicted(job, pair, trained, place) if pair else {},
         )
+
+
+def examples_per_s(trained: Path, *, with_first: bool) -> float:
+    """Return the examples per second over whole epochs, which is what the advice predicts.
+
+    Nothing says when the first epoch began. So it counts only if there is no other epoch, or `with_first`.
+    """
+    epochs = whole_epochs(trained / "record")
+    if epochs.empty:  # An own input has no epochs.
+        return images_per_s(trained)
+    counted = epochs if with_first else usual_epochs(epochs)
+    return float(counted["examples"].sum() / counted["whole_s"].sum())
 
 
 def predicted(job: Job, pair: Pair, trained: Path, place: Place) -> Mapping[str, float]:

@@ -1,11 +1,16 @@
 """The benchmark of the advice: its pairs, and the table of its results."""
 
-from benchmarks.advice import Result, report
+from pathlib import Path
+
+import pytest
+
+from benchmarks.advice import Result, examples_per_s, report
 from benchmarks.known_limits.datasets import DATA
 from benchmarks.known_limits.own_inputs import INPUTS
 from benchmarks.known_limits.pairs import PAIRS
 from benchmarks.verdicts import SURROUNDINGS
 from pipeline.config.settings import Settings
+from tests.monitor.epoch_records import EXAMPLES, record_epochs
 
 
 def test_the_pairs_have_own_names_and_change_what_exists() -> None:
@@ -52,3 +57,11 @@ def test_the_table_counts_only_sound_pairs() -> None:
         "Of all of these pairs, 2 predictions (50%) are within"
     )
     assert lines[-1].endswith("and 2 measured factors are within the interval.")
+
+
+def test_the_measured_rate_is_that_of_whole_epochs(tmp_path: Path) -> None:
+    record_epochs(tmp_path / "record", [(6.0, 6.5), (1.0, 2.0), (1.0, 2.0)], validation=0.5)
+    assert examples_per_s(tmp_path, with_first=False) == pytest.approx(EXAMPLES / 2.0)
+    assert examples_per_s(tmp_path, with_first=True) == pytest.approx(3 * EXAMPLES / 10.5)
+    short = record_epochs(tmp_path / "short" / "record", [(6.0, 6.5)], validation=0.5)
+    assert examples_per_s(short.parent, with_first=False) == pytest.approx(EXAMPLES / 6.5)
