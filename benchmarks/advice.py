@@ -37,6 +37,7 @@ from benchmarks.known_limits.pairs import PAIRS, Pair
 from benchmarks.known_limits.surroundings import NotPossible
 from benchmarks.verdicts import DISTURBED_CORES, SURROUNDINGS, answer, command, dataset_of, images_per_s
 from pipeline.config.automatic import training_settings
+from pipeline.monitor.epochs import usual_epochs, whole_epochs
 from pipeline.monitor.load import load_of
 from pipeline.monitor.record import read
 from pipeline.monitor.verdict import diagnose_run
@@ -90,10 +91,13 @@ class Slice:
 
     job: str
     per_s: float
+    """Examples per second over whole epochs, which is what the advice predicts."""
+    with_first_per_s: float
+    """The same with the first epoch, which fills a cache."""
     limits: Sequence[str]
     other_cores: float
     took_s: float
-    """With its start and its end, which do not count for `per_s`."""
+    """With its start and its end, which do not count for the examples per second."""
     training: str = ""
     """Folder of the training, if its record is kept."""
 
@@ -208,19 +212,18 @@ def measure(jobs: Sequence[Job], rounds: Rounds) -> None:
     for number in range(rounds.count + rounds.more):
         for job in turned(jobs, number):
             sound = [each for each in load_slices(job.name) if each.is_sound]
-            if len(sound) <= number and (len(sound) < rounds.count or spread_of(sound) > STEADY):
+            if len(sound) <= number and (len(sound) < rounds.count or spread_of(rates_of(sound)) > STEADY):
                 add_line(slices_file(), run(job, is_kept=not sound))
 
 
-def spread_of(slices: Sequence[Slice]) -> float:
-    """Return how far slices reach to both sides of their median, as a share of it."""
-    rates = [each.per_s for each in slices]
+def rates_of(slices: Sequence[Slice], *, with_first: bool = False) -> list[float]:
+    """Return the examples per second of slices. `with_first` counts the first epoch, too."""
+    return [each.with_first_per_s if with_first else each.per_s for each in slices]
+
+
+def spread_of(rates: Sequence[float]) -> float:
+    """Return how far rates reach to both sides of their median, as a share of it."""
     return (max(rates) - min(rates)) / 2 / median(rates)
-
-
-def rate_of(job: Job) -> float:
-    """Return the examples per second of a job, by the median of its slices."""
-    return median(each.per_s for each in load_slices(job.name))
 
 
 def run(job: Job, *, is_kept: bool) -> Slice:
@@ -238,7 +241,8 @@ def run(job: Job, *, is_kept: bool) -> Slice:
         trained = Path(result["run"])
         found = Slice(
             job=job.name,
-            per_s=images_per_s(trained),
+            per_s=examples_per_s(trained, with_first=False),
+            with_first_per_s=examples_per_s(trained, with_first=True),
             limits=result["limits"],
             other_cores=load_of(read(trained / "record", "samples")).other_cores or 0.0,
             took_s=time.perf_counter() - begin,
@@ -247,6 +251,18 @@ def run(job: Job, *, is_kept: bool) -> Slice:
         for large in (folder / "local", *(trained / name for name in LARGE)):
             large.unlink() if large.is_file() else shutil.rmtree(large, ignore_errors=True)
         return found
+
+
+def examples_per_s(trained: Path, *, with_first: bool) -> float:
+    """Return the examples per second over whole epochs, which is what the advice predicts.
+
+    Nothing says when the first epoch began. So it counts only if there is no other epoch, or `with_first`.
+    """
+    epochs = whole_epochs(trained / "record")
+    if epochs.empty:  # An own input has no epochs.
+        return images_per_s(trained)
+    counted = epochs if with_first else usual_epochs(epochs)
+    return float(counted["examples"].sum() / counted["whole_s"].sum())
 
 
 def advice_on(job: Job, *options: str) -> dict[str, Any]:
@@ -287,14 +303,15 @@ def results_of(pairs: Sequence[Pair], rounds: Rounds) -> Iterator[Result]:
             yield Result(pair.name, before[0].limits, reason=NOT_PREDICTED)
             continue
         after = load_slices(pair.changed.name)
+        old, new = (rates_of(slices, with_first="cache" in pair.change) for slices in (before, after))
         yield Result(
             name=pair.name,
             limits=before[0].limits,
             predicted=predictions_of[pair.name],
-            measured=rate_of(pair.changed) / rate_of(job),
-            spread=hypot(spread_of(before), spread_of(after)),
-            before_per_s=rate_of(job),
-            after_per_s=rate_of(pair.changed),
+            measured=median(new) / median(old),
+            spread=hypot(spread_of(old), spread_of(new)),
+            before_per_s=median(old),
+            after_per_s=median(new),
             other_cores=max(each.other_cores for each in (*before, *after)),
             machine=machine_line("tensorflow"),
         )

@@ -17,10 +17,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks import advice, verdicts
-from benchmarks.advice import Rounds, add_line, advice_on, lines_of, load_slices, measure, rate_of
+from benchmarks.advice import Rounds, add_line, advice_on, lines_of, load_slices, measure, rates_of
 from benchmarks.harness.machine import machine_line, say
 from benchmarks.known_limits.candidates import alone, searched_jobs, together
 from benchmarks.known_limits.jobs import Job
@@ -141,7 +142,7 @@ def searched(job: Job, rounds: Rounds) -> Search:
     except NotPossible as error:
         return Search(job.name, reason=str(error))
     slices = [*load_slices(job.name), *(one for each in tried for one in load_slices(each.changed.name))]
-    rates = {NOTHING: rate_of(job), **{_name(each): _rate(each) for each in tried}}
+    rates = {NOTHING: _rate_of(job), **{_name(each): _rate(each) for each in tried}}
     examples = load(dataset_of(job)).splits["train"].examples * job.settings["epochs"]
     return Search(
         job=job.name,
@@ -173,7 +174,12 @@ def _once_s(pair: Pair, advised: Sequence[Mapping[str, Any]]) -> float:
 
 
 def _rate(pair: Pair) -> float:
-    return rate_of(pair.changed)
+    return _rate_of(pair.changed)
+
+
+def _rate_of(job: Job) -> float:
+    # Changes are compared with each other, and some fill a cache in the first epoch.
+    return median(rates_of(load_slices(job.name), with_first=True))
 
 
 def _name(pair: Pair) -> str:

@@ -10,7 +10,7 @@ from pipeline.tuning.predictions import LOWEST_VALIDATION, MORE_PREFETCHED
 
 SEARCHED = (
     "photographs",
-    "photographs, random-resized crop",
+    "short epochs",
     "photographs, steps of 14 ms",
     "images of 6 megapixels",
     "small CNN beside decoding",
@@ -26,13 +26,18 @@ SEARCHED = (
 PREPARED: Mapping[str, Mapping[str, str]] = {
     "many photographs": {"resize": "many small photographs", "raw": "many photographs, pixels"},
     "photographs": {"resize": "photographs, resized", "raw": "photographs, pixels"},
+    "few photographs": {"resize": "few photographs, resized", "raw": "few photographs, pixels"},
     "large": {"resize": "large, resized", "raw": "large, pixels"},
     "many large": {"resize": "many large, resized", "raw": "many large, pixels"},
     "many prepared": {"raw": "many prepared, pixels of 73"},
     "small shards": {"resize": "small shards, resized", "raw": "small shards, pixels"},
 }
 """The datasets that hold the same images, prepared in another way."""
-LESS_VALIDATION = {"halved": "tenth", "half of the rows": "tenth of the rows"}
+LESS_VALIDATION = {
+    "halved": "tenth",
+    "few photographs": "few photographs, tenth",
+    "half of the rows": "tenth of the rows",
+}
 """The datasets that hold the same examples, with fewer of them for validation."""
 
 

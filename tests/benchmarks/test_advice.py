@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 from benchmarks import advice
-from benchmarks.advice import Result, Rounds, Slice, add_line, load_results, load_slices, measure, report, results_file
+from benchmarks.advice import (
+    Result,
+    Rounds,
+    Slice,
+    add_line,
+    examples_per_s,
+    load_results,
+    load_slices,
+    measure,
+    report,
+    results_file,
+)
 from benchmarks.exhaustive import Search
 from benchmarks.exhaustive import report as report_searches
 from benchmarks.known_limits.candidates import LESS_VALIDATION, PREPARED, alone, searched_jobs, together
@@ -17,6 +28,7 @@ from benchmarks.known_limits.own_inputs import INPUTS
 from benchmarks.known_limits.pairs import PAIRS
 from benchmarks.verdicts import SURROUNDINGS
 from pipeline.config.settings import Settings
+from tests.monitor.epoch_records import EXAMPLES, record_epochs
 
 
 def test_the_pairs_have_own_names_and_change_what_exists() -> None:
@@ -65,6 +77,14 @@ def test_the_table_counts_only_sound_pairs() -> None:
     assert lines[-1].endswith("and 2 measured factors are within the interval.")
 
 
+def test_the_measured_rate_is_that_of_whole_epochs(tmp_path: Path) -> None:
+    record_epochs(tmp_path / "record", [(6.0, 6.5), (1.0, 2.0), (1.0, 2.0)], validation=0.5)
+    assert examples_per_s(tmp_path, with_first=False) == pytest.approx(EXAMPLES / 2.0)
+    assert examples_per_s(tmp_path, with_first=True) == pytest.approx(3 * EXAMPLES / 10.5)
+    short = record_epochs(tmp_path / "short" / "record", [(6.0, 6.5)], validation=0.5)
+    assert examples_per_s(short.parent, with_first=False) == pytest.approx(EXAMPLES / 6.5)
+
+
 def test_a_sound_result_is_not_replaced_by_a_disturbed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(advice, "FOLDER", tmp_path)
     for measured, others in [(2.0, 1.0), (3.0, 0.0), (4.0, 1.0)]:
@@ -86,7 +106,7 @@ def test_slices_alternate_until_they_are_sound_and_steady(tmp_path: Path, monkey
 
     def run(job: Job, *, is_kept: bool) -> Slice:
         ran.append((job.name, is_kept))
-        return Slice(job.name, next(rates[job.name]), ["decoding"], next(others[job.name]), 1.0)
+        return Slice(job.name, next(rates[job.name]), 1.0, ["decoding"], next(others[job.name]), 1.0)
 
     monkeypatch.setattr(advice, "run", run)
     measure(jobs[:1], Rounds(1, 2))
