@@ -1,33 +1,43 @@
 """Compare predicted gains with measured ones: a training, the advice on it, and the training with the change.
 
     make bench-advice
-    python -m benchmarks.advice [--only NAME] [--again] [--quick]
+    python -m benchmarks.advice [--only NAME] [--predict] [--table [FILE ...]] [--again] [--quick]
 
-Each pair runs its job, asks `tenfold advise` for the prediction, and runs the changed job. The result is stored in
-`.bench/advice/results.jsonl` at once, so a stopped benchmark goes on with the next pair. A pair that other programs
-disturb, or that this machine does not allow, is measured again by the next call. The models and datasets are those of
-`benchmarks.verdicts`.
+Each pair is a job and a change. The job is trained once, `tenfold advise` predicts what the change gains, and then the
+job and all of its changes are trained in turn, in alternating order. Each training is a slice of `.bench/advice/
+slices.jsonl`, and each pair a result of `.bench/advice/results.jsonl`. So a stopped benchmark goes on with the next
+slice. A slice that other programs disturbed does not count. If the slices of a job differ, there are more of them.
+
+The record of one training of each job is kept. `--predict` predicts again from these records, which takes seconds for
+each job, and measures only what is missing. `--table` prints the stored results, together with those of further files.
+The models and datasets are those of `benchmarks.verdicts`.
 """
 
 import argparse
 import json
+import os
+import re
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from math import hypot
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks import verdicts
 from benchmarks.harness.machine import HOME, machine_line, say
+from benchmarks.harness.rounds import turned
 from benchmarks.known_limits.jobs import Job
 from benchmarks.known_limits.pairs import PAIRS, Pair
 from benchmarks.known_limits.surroundings import NotPossible
-from benchmarks.verdicts import DISTURBED_CORES, SURROUNDINGS, Place, answer, command, images_per_s
+from benchmarks.verdicts import DISTURBED_CORES, SURROUNDINGS, answer, command, dataset_of, images_per_s
 from pipeline.config.automatic import training_settings
+from pipeline.monitor.epochs import usual_epochs, whole_epochs
 from pipeline.monitor.load import load_of
 from pipeline.monitor.record import read
 from pipeline.monitor.verdict import diagnose_run
@@ -38,6 +48,12 @@ NOT_PREDICTED = "not predicted"
 """The reason of a pair whose change has no prediction. It counts as a miss."""
 CLOSE, MAX_ERROR = 0.25, 0.10
 """Errors of a prediction: most must be below the first, and their median below the second."""
+ROUNDS, MORE_ROUNDS = 2, 2
+"""Slices of each job, and how many more there are if some were disturbed or are not steady."""
+STEADY = 0.05
+"""The slices of a job are steady if they reach this far to both sides of their median, as a share of it."""
+LARGE = ("model.keras", "export", "comet", "checkpoints", "report.html")
+"""What is not kept of a training."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +65,14 @@ class Result:
     predicted: Mapping[str, float] = field(default_factory=dict)
     """The factor with its interval: value, low, high."""
     measured: float = 0.0
+    spread: float = 0.0
+    """How far the slices reach to both sides of the measured factor, as a share of it."""
     before_per_s: float = 0.0
     after_per_s: float = 0.0
     other_cores: float = 0.0
-    """Cores that other programs kept busy, in the run in which they kept more of them busy."""
+    """Cores that other programs kept busy, in the slice in which they kept most of them busy."""
     reason: str = ""
+    machine: str = ""
 
     @property
     def is_sound(self) -> bool:
@@ -67,13 +86,25 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Ran:
-    """A training that ended."""
+class Slice:
+    """One training of a job."""
 
+    job: str
     per_s: float
+    """Examples per second over whole epochs, which is what the advice predicts."""
+    with_first_per_s: float
+    """The same with the first epoch, which fills a cache."""
     limits: Sequence[str]
     other_cores: float
-    factor: Mapping[str, float] = field(default_factory=dict)
+    took_s: float
+    """With its start and its end, which do not count for the examples per second."""
+    training: str = ""
+    """Folder of the training, if its record is kept."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it counts."""
+        return self.other_cores <= DISTURBED_CORES
 
 
 def main() -> None:
@@ -82,109 +113,229 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     verdicts.FOLDER.mkdir(parents=True, exist_ok=True)
     if options.again:
-        results_file().unlink(missing_ok=True)
+        for file in results_file(), slices_file():
+            file.unlink(missing_ok=True)
+        shutil.rmtree(FOLDER / "kept", ignore_errors=True)
     pairs = [pair for pair in PAIRS if options.only in pair.name][: 1 if options.quick else None]
-    for number, pair in enumerate(pairs, 1):
-        before = load_results().get(pair.name)
-        if before and before.is_sound:
-            continue
-        begin, result = time.perf_counter(), measured(pair)
-        with open(results_file(), "a") as file:
-            file.write(json.dumps(asdict(result)) + "\n")
-        found = result.reason or f"predicted {result.predicted['value']:.2f}, measured {result.measured:.2f}"
-        disturbed = (
-            f"; disturbed by others on {result.other_cores:.1f} cores"
-            if not result.reason and not result.is_sound
-            else ""
-        )
-        say(f"{number} of {len(pairs)}, {pair.name}: {found}{disturbed} ({time.perf_counter() - begin:.0f} s)")
-    print(machine_line("tensorflow"))
-    print("\n".join(["", *report([each for pair in pairs if (each := load_results().get(pair.name))])]), flush=True)
+    rounds = Rounds(1, 0) if options.quick else Rounds()
+    for job in dict.fromkeys(pair.job.name for pair in pairs if options.table is None):
+        missing = [pair for pair in pairs if pair.job.name == job and (options.predict or not is_done(pair))]
+        begin = time.perf_counter()
+        for result in results_of(missing, rounds) if missing else []:
+            add_line(results_file(), result)
+            found = result.reason or f"predicted {result.predicted['value']:.2f}, measured {result.measured:.2f}"
+            is_disturbed = not result.reason and not result.is_sound
+            others = f"; disturbed by others on {result.other_cores:.1f} cores" if is_disturbed else ""
+            say(f"{result.name}: {found}{others} ({time.perf_counter() - begin:.0f} s)")
+    results = load_results(*(options.table or []))
+    shown = [each for pair in pairs if (each := results.get(pair.name))]
+    machines = dict.fromkeys(each.machine for each in shown if each.machine)
+    print("\n".join([*machines, "", *report(shown)]), flush=True)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.advice", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--only", default="", metavar="NAME", help="run only pairs with this in their name")
-    parser.add_argument("--again", action="store_true", help="delete the stored results first")
+    parser.add_argument("--predict", action="store_true", help="predict again, from the records that are kept")
+    parser.add_argument(
+        "--table", nargs="*", type=Path, metavar="FILE", help="print the stored results, and those of further files"
+    )
+    parser.add_argument("--again", action="store_true", help="delete the stored results and slices first")
     parser.add_argument("--quick", action="store_true", help="run one pair, to see that it works")
     return parser.parse_args(arguments)
 
 
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
 def results_file() -> Path:
-    """Return the file of the results: a line of JSON for each. The last result of a pair counts."""
+    """Return the file of the results: a line of JSON for each. The last sound result of a pair counts."""
     return FOLDER / "results.jsonl"
 
 
-def load_results() -> dict[str, Result]:
-    """Return the results so far, by the names of the pairs."""
-    if not results_file().exists():
-        return {}
-    found = (Result(**json.loads(line)) for line in results_file().read_text().splitlines())
-    return {result.name: result for result in found}
+def slices_file() -> Path:
+    """Return the file of the slices: a line of JSON for each."""
+    return FOLDER / "slices.jsonl"
+
+
+def add_line(path: Path, line: Any) -> None:
+    """Add a dataclass to a file."""
+    with open(path, "a") as file:
+        file.write(json.dumps(asdict(line)) + "\n")
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a file of JSON; none if there is no such file."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def load_results(*further: Path) -> dict[str, Result]:
+    """Return the results so far, and those of further files, by the names of the pairs."""
+    found: dict[str, Result] = {}
+    for line in (line for path in (*further, results_file()) for line in lines_of(path)):
+        result = Result(**line)
+        if result.is_sound or result.name not in found or not found[result.name].is_sound:
+            found[result.name] = result
+    return found
+
+
+def load_slices(job: str) -> list[Slice]:
+    """Return the slices of a job: the sound ones, or all if none is sound."""
+    found = [Slice(**line) for line in lines_of(slices_file()) if line["job"] == job]
+    return [each for each in found if each.is_sound] or found
+
+
+def is_done(pair: Pair) -> bool:
+    """Whether there is a sound result of a pair."""
+    result = load_results().get(pair.name)
+    return result is not None and result.is_sound
+
+
+# --- trainings --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Number of slices of each job, and of further ones if some were disturbed or are not steady."""
+
+    count: int = ROUNDS
+    more: int = MORE_ROUNDS
+
+
+def measure(jobs: Sequence[Job], rounds: Rounds) -> None:
+    """Run the missing slices of jobs, in alternating order. Raises NotPossible."""
+    for job in jobs:
+        if not job.own_input:
+            dataset_of(job)
+    os.sync()  # A disk that still writes the datasets would slow down the first slices.
+    for number in range(rounds.count + rounds.more):
+        for job in turned(jobs, number):
+            sound = [each for each in load_slices(job.name) if each.is_sound]
+            if len(sound) <= number and (len(sound) < rounds.count or spread_of(rates_of(sound)) > STEADY):
+                add_line(slices_file(), run(job, is_kept=not sound))
+
+
+def rates_of(slices: Sequence[Slice], *, with_first: bool = False) -> list[float]:
+    """Return the examples per second of slices. `with_first` counts the first epoch, too."""
+    return [each.with_first_per_s if with_first else each.per_s for each in slices]
+
+
+def spread_of(rates: Sequence[float]) -> float:
+    """Return how far rates reach to both sides of their median, as a share of it."""
+    return (max(rates) - min(rates)) / 2 / median(rates)
+
+
+def run(job: Job, *, is_kept: bool) -> Slice:
+    """Run a job. Raises NotPossible."""
+    begin = time.perf_counter()
+    with ExitStack() as stack:
+        folder = FOLDER / "kept" / re.sub(r"\W+", "-", job.name)
+        if is_kept:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+        else:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=FOLDER)))
+        place = stack.enter_context(SURROUNDINGS[job.around](job, folder))
+        result = answer(job.name, [*place.prefix, *command(job, place, folder)], place)
+        trained = Path(result["run"])
+        found = Slice(
+            job=job.name,
+            per_s=examples_per_s(trained, with_first=False),
+            with_first_per_s=examples_per_s(trained, with_first=True),
+            limits=result["limits"],
+            other_cores=load_of(read(trained / "record", "samples")).other_cores or 0.0,
+            took_s=time.perf_counter() - begin,
+            training=str(trained) if is_kept else "",
+        )
+        for large in (folder / "local", *(trained / name for name in LARGE)):
+            large.unlink() if large.is_file() else shutil.rmtree(large, ignore_errors=True)
+        return found
+
+
+def examples_per_s(trained: Path, *, with_first: bool) -> float:
+    """Return the examples per second over whole epochs, which is what the advice predicts.
+
+    Nothing says when the first epoch began. So it counts only if there is no other epoch, or `with_first`.
+    """
+    epochs = whole_epochs(trained / "record")
+    if epochs.empty:  # An own input has no epochs.
+        return images_per_s(trained)
+    counted = epochs if with_first else usual_epochs(epochs)
+    return float(counted["examples"].sum() / counted["whole_s"].sum())
+
+
+def advice_on(job: Job, *options: str) -> dict[str, Any]:
+    """Return what `tenfold advise` says of the kept training of a job. The first call measures its stages.
+
+    Raises NotPossible.
+    """
+    training = kept(job)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=FOLDER)))
+        place = stack.enter_context(SURROUNDINGS[job.around](job, folder))
+        command = [*place.prefix, sys.executable, "-m", "pipeline", "advise", str(training), "--json", *options]
+        return answer(f"advice on {job.name}", command, place)
+
+
+def kept(job: Job) -> Path:
+    """Return the folder of the training of a job whose record is kept."""
+    return Path(next(each.training for each in reversed(load_slices(job.name)) if each.training))
 
 
 # --- pairs ------------------------------------------------------------------------------------------------------------
 
 
-def measured(pair: Pair) -> Result:
-    """Run both trainings of a pair, and compare them with the prediction."""
+def results_of(pairs: Sequence[Pair], rounds: Rounds) -> Iterator[Result]:
+    """Yield the results of pairs with the same job, whose trainings alternate. Predict before the changes are run."""
+    job = pairs[0].job
     try:
-        before = run(pair.job, pair)
-        if not before.factor:
-            return Result(pair.name, before.limits, reason=NOT_PREDICTED)
-        after = run(pair.changed)
+        measure([job], Rounds(1, rounds.more))
+        predictions_of = {pair.name: predicted(pair) for pair in pairs}
+        tried = [pair for pair in pairs if predictions_of[pair.name]]
+        measure([job, *(pair.changed for pair in tried)], rounds)
     except NotPossible as error:
-        return Result(pair.name, reason=str(error))
-    return Result(
-        name=pair.name,
-        limits=before.limits,
-        predicted=before.factor,
-        measured=after.per_s / before.per_s,
-        before_per_s=before.per_s,
-        after_per_s=after.per_s,
-        other_cores=max(before.other_cores, after.other_cores),
-    )
-
-
-def run(job: Job, pair: Pair | None = None) -> Ran:
-    """Run a job, and with a pair, ask what its change would gain. Raises NotPossible."""
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=verdicts.FOLDER)))
-        place = stack.enter_context(SURROUNDINGS[job.around](job, folder))
-        result = answer(job.name, [*place.prefix, *command(job, place, folder)], place)
-        trained = Path(result["run"])
-        return Ran(
-            per_s=images_per_s(trained),
-            limits=result["limits"],
-            other_cores=load_of(read(trained / "record", "samples")).other_cores or 0.0,
-            factor=predicted(job, pair, trained, place) if pair else {},
+        yield from (Result(pair.name, reason=str(error)) for pair in pairs)
+        return
+    before = load_slices(job.name)
+    for pair in pairs:
+        if pair not in tried:
+            yield Result(pair.name, before[0].limits, reason=NOT_PREDICTED)
+            continue
+        after = load_slices(pair.changed.name)
+        old, new = (rates_of(slices, with_first="cache" in pair.change) for slices in (before, after))
+        yield Result(
+            name=pair.name,
+            limits=before[0].limits,
+            predicted=predictions_of[pair.name],
+            measured=median(new) / median(old),
+            spread=hypot(spread_of(old), spread_of(new)),
+            before_per_s=median(old),
+            after_per_s=median(new),
+            other_cores=max(each.other_cores for each in (*before, *after)),
+            machine=machine_line("tensorflow"),
         )
 
 
-def predicted(job: Job, pair: Pair, trained: Path, place: Place) -> Mapping[str, float]:
+def predicted(pair: Pair) -> Mapping[str, float]:
     """Return the factor that is predicted for the change of a pair; empty if it is not predicted."""
+    job = pair.job
     if job.own_input:  # It has no settings, and its stages are not those of Tenfold.
         settings = training_settings({"prefetch_batches": job.prefetched})
-        found = [each.as_json() for each in predictions(Facts(diagnose_run(trained), settings))]
+        found = [each.as_json() for each in predictions(Facts(diagnose_run(kept(job)), settings))]
     else:
-        # The other changes follow from the record, and measuring the stages takes a minute.
+        # The other changes follow from the record, and measuring the stages takes half a minute.
         of_stages = pair.is_hardware or {"prepare", "cache"} & pair.change.keys()
-        advised = _advised(job, trained, place, *([] if of_stages else ["--from-record"]))
+        advised = advice_on(job, *([] if of_stages else ["--from-record"]))
         if pair.is_hardware:
             options = [
                 word for name, value in pair.change.items() for word in (f"--{name.replace('_', '-')}", str(value))
             ]
-            other = _advised(job, trained, place, *options)
+            other = advice_on(job, *options)
             now = advised["examples_per_s"]["value"]
             return {name: rate / now for name, rate in other["examples_per_s"].items()}
         found = advised["predictions"]
     return next((each["factor"] for each in found if pair.change.items() <= each["change"].items()), {})
-
-
-def _advised(job: Job, trained: Path, place: Place, *options: str) -> dict[str, Any]:
-    command = [*place.prefix, sys.executable, "-m", "pipeline", "advise", str(trained), "--json", *options]
-    return answer(f"advice on {job.name}", command, place)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -200,7 +351,7 @@ def report(results: Sequence[Result]) -> Iterator[str]:
             continue
         value, low, high = (each.predicted[name] for name in ("value", "low", "high"))
         error = f"{each.error:+.0%}" if each.is_sound else "disturbed"
-        factors = f"{value:.2f} ({low:.2f} to {high:.2f}) | {each.measured:.2f}"
+        factors = f"{value:.2f} ({low:.2f} to {high:.2f}) | {each.measured:.2f} ±{each.spread:.0%}"
         yield f"| {each.name} | {' and '.join(each.limits)} | {factors} | {error} |"
     sound = [each for each in results if each.is_sound]
     missed = sum(each.reason == NOT_PREDICTED for each in results)

@@ -292,7 +292,8 @@ def slow_bucket(pauses_s: Sequence[float], job: Job, folder: Path) -> Iterator[P
         yield Place(dataset=uri, environment={"STORAGE_EMULATOR_HOST": url})
 
 
-SURROUNDINGS: dict[str, Callable[[Job, Path], AbstractContextManager[Place]]] = {
+Surroundings = dict[str, Callable[[Job, Path], AbstractContextManager[Place]]]
+SURROUNDINGS: Surroundings = {
     "": nothing,
     "half a core": partial(cpu_quota, 0.5),
     "one core": partial(cpu_quota, 1.0),

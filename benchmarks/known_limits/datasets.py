@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,7 @@ _PIXELS = {"prepare": "raw", "prepare_size": 73}
 DATA: Mapping[str, Data | Rows] = {
     "pixels": Data(3000, tiny_image, settings=_PIXELS),
     "photographs": Data(400, photograph, copies=4),
+    "few photographs": Data(400, photograph, validation_fraction=0.2),
     # Each validation takes a second to start. With fewer images, that second would be a large share of an epoch.
     "many photographs": Data(400, photograph, copies=16),
     "small shards": Data(400, photograph, settings={"num_training_servers": 8}),
@@ -82,6 +83,7 @@ DATA: Mapping[str, Data | Rows] = {
     "halved": Data(600, tiny_image, settings=_PIXELS, validation_fraction=0.5),
     "tenth": Data(600, tiny_image, settings=_PIXELS, validation_fraction=0.1),
     # For `benchmarks.advice`: what a change makes of the datasets above.
+    "few photographs, resized": Data(400, photograph, settings=_resized(73), validation_fraction=0.2),
     "photographs, resized": Data(400, photograph, copies=4, settings=_resized(73)),
     "photographs, pixels": Data(400, photograph, copies=4, settings=_PIXELS),
     "many photographs, pixels": Data(400, photograph, copies=16, settings=_PIXELS),
@@ -89,6 +91,11 @@ DATA: Mapping[str, Data | Rows] = {
     "large, pixels": Data(60, large_image, copies=12, settings=_PIXELS),
     "many large, resized": Data(60, large_image, copies=36, settings=_resized(37)),
     "png, resized": Data(200, png, copies=12, settings=_resized(73)),
+    # For `benchmarks.exhaustive`.
+    "few photographs, pixels": Data(400, photograph, settings=_PIXELS, validation_fraction=0.2),
+    "few photographs, tenth": Data(400, photograph, validation_fraction=0.1),
+    "many large, pixels": Data(60, large_image, copies=36, settings={"prepare": "raw", "prepare_size": 37}),
+    "small shards, pixels": Data(400, photograph, settings={**_PIXELS, "num_training_servers": 8}),
     "small shards, resized": Data(400, photograph, settings={**_resized(73), "num_training_servers": 8}),
     "large photographs": Data(400, photograph, copies=4, settings=_resized(256)),
     "prepared, pixels of 73": Data(400, photograph, copies=8, settings=_PIXELS),
@@ -100,6 +107,7 @@ DATA: Mapping[str, Data | Rows] = {
 }
 
 
+@cache
 def built(name: str, folder: Path) -> Path:
     """Return the folder of a dataset below `folder`. Build the dataset if it does not exist."""
     data = DATA[name]

@@ -93,7 +93,7 @@ def _answer(facts: "Facts", hardware: "Hardware") -> dict[str, Any]:
         sentence = several if facts.settings.num_training_servers > 1 else ""
         return {"examples_per_s": None, "limit": facts.verdict.limit.value, "sentence": sentence}
     rates = rates_on(facts, hardware)
-    rate = estimate_of(1e6 / rates.whole_us)
+    rate = estimate_of(1e6 / rates.later_us())
     limit = facts.verdict.limit if hardware == Hardware() else rates.limit()
     shares = facts.verdict.shares
     if limit is Limit.VALIDATION and shares.get(Part.CALLBACKS, 0.0) > shares.get(Part.VALIDATION, 0.0):
@@ -124,11 +124,12 @@ def _row(prediction: "Prediction") -> Mapping[str, Any]:
 def facts_of_run(run: "Run", *, is_measured: bool) -> "Facts":
     """Return what is known of a training. With `is_measured`, the stages of its input are measured if they were not."""
     from pipeline.dataset.manifest import load_allowed
+    from pipeline.monitor.epochs import whole_epochs
     from pipeline.monitor.verdict import diagnose_run
     from pipeline.runs.changes import load_changes, newest_settings
     from pipeline.runs.promises import machine_of, promises_on
     from pipeline.storage import place_of
-    from pipeline.tuning.measure import host_facts
+    from pipeline.system.host import host_facts
     from pipeline.tuning.predictions import facts_of
 
     dataset = load_allowed(place_of(run.dataset))
@@ -149,4 +150,5 @@ def facts_of_run(run: "Run", *, is_measured: bool) -> "Facts":
         folder=run.folder,
         memory_bytes=run.host.get("memory_bytes", 0),
         kept=promises_on(run.folder, machine_of(host_facts())),
+        epochs=whole_epochs(run.folder / "record"),
     )

@@ -63,7 +63,7 @@ def report_compare(options: argparse.Namespace) -> Result:
         for name, each in ComparisonOptions.model_fields.items()
     ),
     argument("--again", action="store_true", help="measure a complete comparison once more"),
-    printer=printer_at("pipeline.tuning.result:format_result"),
+    printer=printer_at("pipeline.report.inputs_table:format_result"),
     extra="training",
     warns_if_open=True,
 )

@@ -72,6 +72,9 @@ class Reporter:
         self._clock = clock or steady_clock()
         self._rows: queue.Queue[Row | None] = queue.Queue(capacity)
         self._counting = threading.Lock()
+        self._queued = self._wanted = self._synced = 0
+        """Rows in the order of the queue: those that came, those that a flush waits for, and those on the disk."""
+        self._reached_disk = threading.Condition(self._counting)
         self._hurry = threading.Event()
         # A daemon: a sink that hangs must not keep the process alive.
         self._thread = threading.Thread(target=self._write_all, name="monitor-writer", daemon=True)
@@ -84,16 +87,24 @@ class Reporter:
         """
         try:
             # A copy of the values, which the caller may change before the row is written.
-            self._rows.put_nowait(Row(kind, self._clock() - ago_s, step, dict(values)))
-        except queue.Full:
+            row = Row(kind, self._clock() - ago_s, step, dict(values))
             with self._counting:  # The sampler and the training loop may both be here.
+                self._rows.put_nowait(row)
+                self._queued += 1
+        except queue.Full:
+            with self._counting:
                 self.dropped += 1
 
     def flush(self, timeout: float = 2.0) -> bool:
-        """Wait until all queued rows are written, for at most `timeout` seconds, and return whether they are."""
-        self._hurry.set()
-        with self._rows.all_tasks_done:
-            return self._rows.all_tasks_done.wait_for(lambda: not self._rows.unfinished_tasks, timeout)
+        """Wait until all rows that are queued now are on the disk, and return whether they are.
+
+        It waits for at most `timeout` seconds, and for no row that comes later: short steps report rows faster than a
+        disk syncs them, so a checkpoint would wait until the steps pause.
+        """
+        with self._reached_disk:
+            wanted = self._wanted = self._queued
+            self._hurry.set()
+            return self._reached_disk.wait_for(lambda: self._synced >= wanted, timeout)
 
     def close(self, timeout: float = 10.0) -> None:
         """Write the queued rows, for at most `timeout` seconds. The number of rows that are left then is logged."""
@@ -110,16 +121,19 @@ class Reporter:
             _log.warning("monitor: %s did not take %d rows. The first reason: %s", sink, count, self.errors[sink])
 
     def _write_all(self) -> None:
+        written = 0
         # A row wakes this thread. Looking for rows at intervals would cost as much as writing them.
         while (row := self._rows.get()) is not None:
             self._write(row)
-            if self._rows.empty():
+            written += 1
+            if self._rows.empty() or self._synced < self._wanted <= written:
                 self._bring_to_disk()
-            self._rows.task_done()  # After the sync: a checkpoint relies on the rows that `flush` waited for.
+                with self._reached_disk:
+                    self._synced = written
+                    self._reached_disk.notify_all()
             if self._rows.empty():
                 self._hurry.wait(GATHER_S)
                 self._hurry.clear()
-        self._rows.task_done()
 
     def _write(self, row: Row) -> None:
         for sink in self._sinks:

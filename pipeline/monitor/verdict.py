@@ -1,6 +1,6 @@
 """The verdict: what limits a training, in one sentence with numbers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -30,6 +30,8 @@ FULL = 99.0
 """The input counts as standing still if at least this percentage of the batches that it may keep ready are ready."""
 CALM_WAITS = 4
 """A step hardly waits if it waits for at most the mean divided by this number."""
+SLICES, STEPS_OF_SLICE = 8, 5
+"""The steady steps are divided into this number of slices, if each has at least this number of steps."""
 MORE_BATCHES = tuple(2**power for power in range(11))
 """Numbers of batches by which a buffer may grow."""
 WORTH_NAMING = 0.1
@@ -85,6 +87,8 @@ class Verdict:
     """Whether the steps only waited."""
     bridged_ms: Mapping[int, float] = field(default_factory=dict)
     """The mean wait of a step that would be left if this number of batches more could be ready."""
+    slices_us: Sequence[float] = ()
+    """Microseconds per example in slices of the steady steps, one after the other: how much the rate varies."""
 
     @property
     def limit(self) -> Limit:
@@ -166,6 +170,7 @@ def diagnose(batches: Table, samples: Table, epochs: "Table | None" = None, whol
         shares=shares,
         is_simulated=bool(simulated),
         bridged_ms=_bridged_ms(batches, steady),
+        slices_us=_slices_us(batches, steady),
     )
 
 
@@ -249,6 +254,15 @@ def _bridged_ms(batches: Table, steady: NDArray[np.bool_]) -> dict[int, float]:
     pauses = totals[np.flatnonzero(ends < 0)] - totals[np.flatnonzero(ends > 0)]
     work = (times - waits).mean()
     return {more: float(np.maximum(pauses - more * work, 0).sum() / len(waits)) for more in MORE_BATCHES}
+
+
+def _slices_us(batches: Table, steady: NDArray[np.bool_]) -> tuple[float, ...]:
+    if "input/examples" not in batches:
+        return ()
+    columns = (np.asarray(batches[name], dtype=float)[steady] for name in ("step/time_ms", "input/examples"))
+    count = min(SLICES, steady.sum() // STEPS_OF_SLICE)
+    times, examples = (np.array([each.sum() for each in np.array_split(column, count)]) for column in columns)
+    return tuple(map(float, 1000 * times / examples)) if (examples > 0).all() else ()
 
 
 def _steady_s(summary: Summary) -> float:

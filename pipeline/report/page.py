@@ -14,6 +14,7 @@ from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.best_epoch import best_epoch
 from pipeline.evaluation.metrics import headline_in
 from pipeline.monitor.diagnosis import Spread, Summary, percent, spread, summarize, three_digits
+from pipeline.monitor.epochs import whole_epochs
 from pipeline.monitor.verdict import Verdict, diagnose_server
 from pipeline.report import card, figures, mistakes, utilization
 from pipeline.report import evaluation_section as evaluation
@@ -25,8 +26,8 @@ from pipeline.report.timeline import timeline as timeline_of
 from pipeline.runs.changes import load_changes, newest_settings
 from pipeline.runs.promises import machine_of, promises_on
 from pipeline.runs.recorded_run import RecordedRun, load_recorded_run
+from pipeline.system.host import host_facts
 from pipeline.tuning.advice import advice
-from pipeline.tuning.measure import host_facts
 from pipeline.tuning.predictions import facts_of, predictions
 
 
@@ -152,7 +153,16 @@ def speed(run: RecordedRun, summary: Summary, diagnosis: Verdict) -> Headline:
     try:
         settings = newest_settings(training_settings(run.files.settings), load_changes(run.folder))
         kept = promises_on(run.folder, machine_of(host_facts()))
-        facts = facts_of(diagnosis, settings, prepared, examples, folder=run.folder, memory_bytes=memory, kept=kept)
+        facts = facts_of(
+            diagnosis,
+            settings,
+            prepared,
+            examples,
+            folder=run.folder,
+            memory_bytes=memory,
+            kept=kept,
+            epochs=whole_epochs(run.folder / "record"),
+        )
         change = advice(diagnosis, settings, prepared, predictions(facts))
     # This machine may lack a kind of source that the run used. Its verdict still holds.
     except SettingsError:

@@ -1,8 +1,8 @@
 """What the advice promised of its changes, and what was then measured: a table in the workspace.
 
-The epochs before a change are compared with those after it, each with its validation and callbacks. The first step of a
-process is left out, because it compiles. A promise of `cache` is about all epochs that are left, and the first of these
-fills the cache. So it is measured when the last of them has ended.
+The epochs before a change are compared with those after it, by the clock of the record: with their validation, their
+checkpoints, and all that lies between two of them, as they are promised. A promise of `cache` is about all epochs that
+are left, and the first of these fills the cache. So it is measured when the last of them has ended.
 """
 
 import json
@@ -21,8 +21,7 @@ from pipeline.config.allowed import require_output
 from pipeline.config.workspace import workspace_of
 from pipeline.errors import DatasetError, TenfoldError
 from pipeline.evaluation.estimates import Estimate
-from pipeline.monitor.diagnosis import BETWEEN_EPOCHS, PARTS
-from pipeline.monitor.record import read
+from pipeline.monitor.epochs import usual_epochs, whole_epochs
 from pipeline.runs.changes import Change, edit_lines, load_changes, replace_changes, save_copy
 from pipeline.storage import Place
 from pipeline.system.os_errors import unless_missing
@@ -82,31 +81,18 @@ def with_measurements(record: Path, changes: Sequence[Change], epochs: int) -> l
         return [*changes]
     begun = Counter(change.epoch for change in changes if change.epoch and not change.refused)
     cached = {change.epoch for change in changes if change.field == "cache"}
-    seconds = _seconds(record)
-    borders = [1, *sorted(begun), max(seconds, default=0) + 1]
+    found = whole_epochs(record)
+    borders = [1, *sorted(begun), int(found.index.max()) + 1 if len(found) else 1]
     gains = {}
     for before, epoch, after in zip(borders, borders[1:], borders[2:], strict=False):
-        old = [seconds[each] for each in range(before, epoch) if each in seconds]
-        new = [seconds[each] for each in range(epoch, after) if each in seconds]
+        old, new = (usual_epochs(found.loc[begin : end - 1]) for begin, end in ((before, epoch), (epoch, after)))
         is_over = epoch not in cached or epochs in range(epoch, after)
-        if old and new and begun[epoch] == 1 and is_over:
-            gains[epoch] = round(float(np.mean(old) / np.mean(new)), 4)
+        if len(old) and len(new) and begun[epoch] == 1 and is_over:
+            gains[epoch] = round(float(old["whole_s"].mean() / new["whole_s"].mean()), 4)
     return [
         replace(change, measured=gains.get(change.epoch, 0.0)) if change.promised and not change.refused else change
         for change in changes
     ]
-
-
-def _seconds(record: Path) -> dict[int, float]:
-    """Return the seconds of each whole epoch, as if no step of it had compiled."""
-    columns = [f"{name}_ms" for name in PARTS.values()]
-    batches = read(record, "batches", [*columns, "epoch", "first"])
-    ended = read(record, "epochs", [*BETWEEN_EPOCHS.values()]).set_index("step")[[*BETWEEN_EPOCHS.values()]].sum(axis=1)
-    steps = batches[columns].sum(axis=1)[batches["first"] == 0].groupby(batches["epoch"]).mean()
-    counts = batches.groupby("epoch").size()
-    of_steps = (steps * counts).dropna() / 1000
-    seconds = (of_steps + ended).dropna()
-    return dict(zip(map(int, seconds.index), map(float, seconds), strict=True))
 
 
 def load_promises(workspace: Place) -> list[Promise]:

@@ -12,7 +12,8 @@ from pipeline.input.stage_costs import sample_of
 from pipeline.runs.run import Run
 from pipeline.storage import place_of, write_json
 from pipeline.training.stages import MAX_CPU_S, measure_stages, prepared
-from pipeline.tuning.predictions import FURTHER, PREPARED, prepared_size
+from pipeline.tuning.contenders import prepared_size
+from pipeline.tuning.predictions import FURTHER, PREPARED
 from pipeline.tuning.stages import load_stages, save_stages
 
 TIMED = 64
@@ -36,7 +37,7 @@ def measure_missing(run: Run, dataset: Dataset, max_cpu_s: float = MAX_CPU_S) ->
     found = {}
     for prepare in FURTHER.get(dataset.settings.get("prepare", run.settings.prepare), ()):
         _log.info("measuring the stages of a dataset with prepare=%s", prepare)
-        size = prepared_size(run.settings)
+        size = prepared_size(run.settings.image_size)
         if costs := measure_stages(folder, dataset, options, max_cpu_s, prepare=prepare, prepare_size=size):
             rules = Rules(check="header", prepare=prepare, prepare_size=size)
             found[prepare] = {"costs": asdict(costs), "core_s": _core_s(run, dataset, rules)}

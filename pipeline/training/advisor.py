@@ -3,29 +3,26 @@
 import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.config.automatic import TrainingSettings
 from pipeline.config.workspace import workspace_of
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import TenfoldError
-from pipeline.monitor.diagnosis import BETWEEN_EPOCHS
-from pipeline.monitor.limits import Part
-from pipeline.monitor.record import read
+from pipeline.monitor.epochs import whole_epochs
 from pipeline.monitor.verdict import Verdict
 from pipeline.runs.changes import load_changes, newest_settings
 from pipeline.runs.offers import Offer, save_offers
 from pipeline.runs.promises import machine_of, promises_on, prove, save_promises
 from pipeline.runs.run import Run
+from pipeline.system.host import host_facts
 from pipeline.system.resources import available_memory
 from pipeline.tuning.advice import with_advice
-from pipeline.tuning.measure import host_facts
 from pipeline.tuning.predictions import Prediction, facts_of, predictions
 
-LAST_EPOCHS = 3
-"""The shares of validation and callbacks are those of this number of whole epochs, the newest."""
+if TYPE_CHECKING:
+    import pandas
+
 _log = logging.getLogger(__name__)
 
 
@@ -42,21 +39,27 @@ class Advisor:
         self._settings, self._epochs_left = run.settings, run.settings.epochs
         """Those of the last epoch, of which a verdict is, and the epochs that an offer is about."""
         self._verdict: Verdict | None = None
+        self._epochs: pandas.DataFrame | None = None
+        """The `whole_epochs` before the verdict."""
+        self._since = 0
+        """The first epoch with these settings; 0 if no change was made."""
         self._machine = machine_of(host_facts())
         # Before images are kept, which is when cache=auto decides by it.
         self._free_at_start = available_memory()
         self._is_on = run.settings.advice != "off"
         self._kept = promises_on(run.training, self._machine) if self._is_on and run.server.is_chief else []
         try:
-            self._settings = newest_settings(run.settings, load_changes(run.training))
+            changes = load_changes(run.training)
+            self._settings = newest_settings(run.settings, changes)
+            self._since = max((each.epoch for each in changes if not each.refused), default=0)
         except (TenfoldError, OSError) as error:
             _log.warning("the changes of the training are unknown: %s", error)
 
     def format_verdict(self, verdict: Verdict) -> str:
         """Return the verdict as a sentence with the next thing to do. Store the changes that the tab offers."""
-        verdict = with_shares_of_epochs(verdict, self._run.folder / "record")
         with self._lock:
             self._verdict = verdict
+            self._epochs = self._whole_epochs() if self._is_on else None
             settings = self._settings
             self._offered()
         found = self._predicted(verdict, settings) if self._is_on else []
@@ -68,6 +71,8 @@ class Advisor:
         `settings` are those of the epoch before.
         """
         with self._lock:
+            if settings != self._settings:
+                self._since = self._run.settings.epochs - epochs_left
             self._settings, self._epochs_left = settings, epochs_left
             return [each.change for each in self._offered()]
 
@@ -96,6 +101,13 @@ class Advisor:
                 _log.warning("the changes that the training offers cannot be stored: %s", error)
         return found
 
+    def _whole_epochs(self) -> "pandas.DataFrame | None":
+        """Return the epochs with the current settings that have ended, but for the first, which opens its input."""
+        try:
+            return whole_epochs(self._run.folder / "record").loc[self._since + 1 :]
+        except OSError:  # The disk is slow to answer, or full: the next verdict comes soon.
+            return None
+
     def _predicted(self, verdict: Verdict, settings: TrainingSettings) -> list[Prediction]:
         examples = {name: split.examples for name, split in self._dataset.splits.items()}
         facts = facts_of(
@@ -106,27 +118,9 @@ class Advisor:
             folder=self._run.folder,
             memory_bytes=available_memory() if settings.cache == "off" else self._free_at_start,
             kept=self._kept,
+            epochs=self._epochs,
         )
         return predictions(facts)
-
-
-def with_shares_of_epochs(verdict: Verdict, record: Path) -> Verdict:
-    """Return a verdict whose shares of validation and callbacks are those of the last whole epochs of a record.
-
-    The steps of a verdict on a minute may have the whole validation of an epoch beside them, or nothing of it.
-    """
-    columns = {part: BETWEEN_EPOCHS[part.value] for part in (Part.VALIDATION, Part.CALLBACKS)}
-    try:
-        epochs = read(record, "epochs", ["epoch/time_s", *columns.values()]).dropna()[-LAST_EPOCHS:]
-    except OSError:  # The disk is slow to answer, or full: the next verdict comes soon.
-        return verdict
-    whole_s = float(epochs[["epoch/time_s", *columns.values()]].to_numpy().sum())
-    if not whole_s or not verdict.shares:
-        return verdict
-    between = {part: float(epochs[column].sum()) / whole_s for part, column in columns.items()}
-    of_steps = 1 - sum(verdict.shares.get(part, 0.0) for part in columns)
-    scale = (1 - sum(between.values())) / of_steps if of_steps > 0 else 0.0
-    return replace(verdict, shares={**{part: scale * share for part, share in verdict.shares.items()}, **between})
 
 
 def _worth_making(found: Iterable[Prediction]) -> list[Prediction]:

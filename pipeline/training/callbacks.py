@@ -33,7 +33,7 @@ from pipeline.training.step.strategy import broadcast, broadcast_variables
 
 _TIME, _STOP = "callbacks/time_s", "callbacks/stop"
 """Values of the record about the callbacks: their seconds in an epoch, and 1 if they ended the training."""
-_NOT_REPLAYED = ("global_step", _TIME, _STOP, "epoch/callbacks_s")
+_NOT_REPLAYED = ("global_step", _TIME, _STOP, "epoch/callbacks_s", "epoch/checkpoint_s")
 """These values of the record are not replayed, because callbacks did not get them when the epoch ended."""
 _BATCH_METHODS = tuple(f"on{split}_batch_{end}" for split in ("", "_train", "_test") for end in ("begin", "end"))
 _log = logging.getLogger(__name__)

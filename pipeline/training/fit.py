@@ -155,6 +155,7 @@ def _train_epoch(epoch: int, training: Training, current: CurrentInput, loop: Ep
     training.activity.text = f"running the callbacks and saving the model after epoch {epoch}"
     values |= training.callbacks.end_epoch(epoch, values)
     values["epoch/callbacks_s"] = max(0.0, time.perf_counter() - trained_at - validated.time_s)
+    values["epoch/checkpoint_s"] = training.checkpoints.took_s
     loop.monitor.epoch(epoch=epoch, step=loop.step, values=values)
     _log.info("%s: %s", title, format_values(values))
 

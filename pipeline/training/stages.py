@@ -18,7 +18,7 @@ from pipeline.records.format import ImageEncoder, as_file, read_image
 from pipeline.runs.files import STAGES, read_or_empty
 from pipeline.runs.run import Run
 from pipeline.storage import Place, write_json
-from pipeline.tuning.measure import host_facts
+from pipeline.system.host import host_facts
 from pipeline.tuning.stages import MIN_ROUNDS, StageCosts, costs_from, costs_of, save_stages
 
 MAX_CPU_S = 20.0

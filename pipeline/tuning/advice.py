@@ -12,8 +12,8 @@ from pipeline.config.automatic import TrainingSettings
 from pipeline.config.example_kinds import IMAGES, TABLE
 from pipeline.monitor.limits import IDLE_GPU, Limit
 from pipeline.monitor.verdict import Verdict
-from pipeline.tuning.contenders import PREPARED_PER_CROP
-from pipeline.tuning.predictions import Prediction
+from pipeline.tuning.contenders import prepared_size
+from pipeline.tuning.predictions import MORE_PREFETCHED, Prediction
 
 FLOAT16_CAPABILITY, BFLOAT16_CAPABILITY = 7.0, 8.0
 """NVIDIA's GPUs have tensor cores for float16 from the first compute capability on (V100, T4), and for bfloat16 from
@@ -40,9 +40,8 @@ class Change:
 
     def described(self, settings: TrainingSettings) -> str:
         """Return what to do with these settings."""
-        return self.text.format(
-            prepare_size=round(settings.image_size * PREPARED_PER_CROP), prefetch_batches=4 * settings.prefetch_batches
-        )
+        batches = MORE_PREFETCHED * settings.prefetch_batches
+        return self.text.format(prepare_size=prepared_size(settings.image_size), prefetch_batches=batches)
 
 
 def advice(

@@ -118,17 +118,21 @@ CONTENDERS = {
 """All contenders by name, the cheaper ones first."""
 
 
+def prepared_size(image_size: int) -> int:
+    """Return the side of prepared images from which training can cut its crops without resampling."""
+    return round(image_size * PREPARED_PER_CROP)
+
+
 def dataset_settings(settings: Settings, contenders: Iterable[str]) -> dict[str, Settings]:
     """Return the settings of each dataset that the contenders of these names need, by the setting `prepare`.
 
     All of them have dataset names of their own (`flowers-inputs-resize`), so that the versions, partitions and label
     map of the user's dataset stay as they are.
     """
-    size = round(settings.image_size * PREPARED_PER_CROP)
     datasets = {}
     for prepare in dict.fromkeys(CONTENDERS[name].prepare for name in contenders):
         name = f"{settings.dataset_name[:80]}-inputs-{prepare}"
-        sizes = {} if prepare == "keep" else {"prepare_size": size}
+        sizes = {} if prepare == "keep" else {"prepare_size": prepared_size(settings.image_size)}
         changed = {"prepare": prepare, "dataset_name": name, **sizes}
         datasets[prepare] = settings.model_copy(update=changed)
     return datasets

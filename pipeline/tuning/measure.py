@@ -3,18 +3,12 @@
 import hashlib
 import json
 import os
-import platform
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from itertools import count
 from pathlib import Path
-from typing import Any
 
-import psutil
-
-from pipeline import __version__
 from pipeline.config.allowed import require_allowed, require_folder
 from pipeline.config.automatic import with_automatic_values
 from pipeline.config.preflight import require_weights
@@ -24,14 +18,11 @@ from pipeline.dataset.manifest import load_allowed
 from pipeline.errors import Preempted, SettingsError, SourceError, TrainingError
 from pipeline.runs.run import EXIT_PREEMPTED, take_failure
 from pipeline.storage import is_bucket, place_of
+from pipeline.system.host import host_facts
 from pipeline.system.process import run_module
-from pipeline.system.resources import usable_cores
 from pipeline.tuning.contenders import ACCELERATORS, require_comparable
 from pipeline.tuning.measurement import COMPARISON, RESULT, Comparison, save_comparison
 from pipeline.tuning.options import ComparisonOptions
-
-NVIDIA = Path("/proc/driver/nvidia/gpus")
-"""The driver of NVIDIA lists the GPUs of the machine here."""
 
 
 def require_measurable(settings: Settings, options: ComparisonOptions) -> None:
@@ -121,31 +112,3 @@ def measure(folder: Path, output: int) -> None:
             f"the process that measures ended with {ending}: see its last lines above, and run it again; complete "
             "measurements are kept"
         )
-
-
-def host_facts() -> dict[str, Any]:
-    """Return what the page says about this machine and its software."""
-    return {
-        "name": platform.node(),
-        "system": platform.platform(),
-        "processor": _first_value(Path("/proc/cpuinfo"), "model name"),
-        "cores": os.cpu_count(),
-        "usable_cores": usable_cores(),
-        # As whole GB, because a kernel reserves a little more or less with each start.
-        "memory_gb": round(psutil.virtual_memory().total / 1e9),
-        "gpus": [_first_value(path, "Model") for path in sorted(NVIDIA.glob("*/information"))],
-        "visible_gpus": os.environ.get("CUDA_VISIBLE_DEVICES"),
-        "python": platform.python_version(),
-        "tensorflow": version("tensorflow"),
-        "keras": version("keras"),
-        "tenfold": __version__,
-    }
-
-
-def _first_value(path: Path, name: str) -> str:
-    """Return the first value of a name in a file with lines of `name: value`; empty if there is none."""
-    try:
-        lines = path.read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")

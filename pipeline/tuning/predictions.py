@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import ceil, log
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -17,10 +17,13 @@ from pipeline.runs.files import read_or_empty
 from pipeline.runs.promises import Promise, widened
 from pipeline.storage import Place
 from pipeline.system.wording import format_size
-from pipeline.tuning.contenders import PREPARED_PER_CROP
+from pipeline.tuning.contenders import PREPARED_PER_CROP, prepared_size
 from pipeline.tuning.rates import DRAWS, Draws, Rates, between, costs_us, estimate_of, observed
 from pipeline.tuning.result import MIN_GAIN
 from pipeline.tuning.stages import StageCosts, costs_from, load_stages
+
+if TYPE_CHECKING:
+    import pandas
 
 PREPARED = "prepared_stages.json"
 """The file in the folder of a training with the costs of the stages if the dataset was prepared in another way."""
@@ -137,6 +140,8 @@ class Facts:
     """Whether the setting `validation_fraction` made the validation split, and not the source."""
     kept: Sequence[Promise] = ()
     """What came of earlier predictions on the same machine."""
+    epochs: "pandas.DataFrame | None" = None
+    """The `whole_epochs` of its record."""
 
     @property
     def decoded_bytes(self) -> int:
@@ -184,11 +189,12 @@ def facts_of(
     folder: Place,
     memory_bytes: float = 0.0,
     kept: Sequence[Promise] = (),
+    epochs: "pandas.DataFrame | None" = None,
 ) -> Facts:
     """Return what is known of a training, with the costs of the stages that are in its folder.
 
     `dataset` has the settings of the dataset, and `examples` the number of examples of each split. `kept` are earlier
-    promises on the same machine.
+    promises on the same machine, and `epochs` the `whole_epochs` of the record.
     """
     train, validation = examples.get("train", 0), examples.get("validation", 0)
     try:
@@ -211,12 +217,8 @@ def facts_of(
         # Examples are drawn for the split, so that its share is only about that of the setting.
         is_split=abs(validation / max(train + validation, 1) - fraction) < fraction / 4,
         kept=kept,
+        epochs=epochs,
     )
-
-
-def prepared_size(settings: TrainingSettings) -> int:
-    """Return the side of prepared images from which training can cut its crops without resampling."""
-    return round(settings.image_size * PREPARED_PER_CROP)
 
 
 @dataclass(frozen=True)
@@ -232,7 +234,7 @@ def rates_on(facts: Facts, hardware: Hardware) -> Rates:
     """Return the rates of a training on some hardware."""
     verdict = facts.verdict
     # The stages of an epoch that decodes say nothing about one that takes its images from a cache.
-    rates = observed(verdict, None if facts.keeps_decoded else facts.stages)
+    rates = observed(verdict, None if facts.keeps_decoded else facts.stages, facts.epochs)
     if hardware.step_ms is not None:
         step_us = 1e3 * hardware.step_ms / (verdict.examples_per_s * verdict.step_ms / 1e3)
         rates = replace(rates, step_us=np.full(DRAWS, step_us))
@@ -304,21 +306,30 @@ def predictions(facts: Facts, hardware: Hardware | None = None) -> list[Predicti
 
 
 def _gain(before: Rates, after: Rates) -> Estimate:
-    return estimate_of(before.whole_us / after.whole_us)
+    return estimate_of(before.whole_us / after.later_us())
+
+
+def _of_steps_us(facts: Facts, rates: Rates, part: Part) -> Draws:
+    """Return the time of a part of the steps."""
+    shares = facts.verdict.shares
+    in_steps = 1 - shares.get(Part.VALIDATION, 0.0) - shares.get(Part.CALLBACKS, 0.0)
+    return shares.get(part, 0.0) / max(in_steps, 1e-3) * rates.steps_us
 
 
 def _preparations(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     settings = facts.settings
-    size = prepared_size(settings)
+    size = prepared_size(settings.image_size)
     for prepare, costs in facts.prepared.items():
         if facts.stages is None or prepare not in FURTHER.get(settings.prepare, ()):
             continue
-        after = _filled_once(facts, rates, costs) if facts.keeps_decoded else rates.with_costs(costs)
-        if not facts.verdict.is_simulated and not facts.keeps_decoded:
-            # A validation decodes, too, for a part of its time that was not measured.
-            saved = between(0.0, 1 - np.minimum(after.steps_us / rates.steps_us, 1), "validation")
-            validation_us = facts.verdict.shares.get(Part.VALIDATION, 0.0) * rates.whole_us
-            after = replace(after, between_us=rates.between_us - saved * validation_us)
+        after = rates.with_costs(costs)
+        if facts.keeps_decoded:
+            after_us = rates.later_us() - _saved_once_us(facts, rates, facts.stages, costs)
+        else:
+            # A real validation decodes, too, for a part of its time that was not measured.
+            most = 0.0 if facts.verdict.is_simulated else 1 - np.minimum(after.steps_us / rates.steps_us, 1)
+            saved_us = between(0.0, most, "validation") * rates.validation_us
+            after_us = after.later_us(between_us=rates.between_us - saved_us)
         core_s = facts.prepared_core_s.get(prepare, 0.0) * facts.all_examples
         words = f"crops are cut from images whose shorter side has {size} pixels"
         words += ", so that small crops are enlarged more" if settings.crop == "random_resized" else ""
@@ -328,7 +339,7 @@ def _preparations(facts: Facts, rates: Rates) -> Iterator[Prediction]:
             words += f", and the disk or network must deliver {format_size(needed)} per second"
         yield Prediction(
             {"prepare": prepare, "prepare_size": size},
-            _gain(rates, after),
+            estimate_of(rates.whole_us / after_us),
             Costs(
                 disk_bytes=costs.bytes_per_example * facts.all_examples,
                 core_hours=core_s / 3600,
@@ -339,13 +350,11 @@ def _preparations(facts: Facts, rates: Rates) -> Iterator[Prediction]:
         )
 
 
-def _filled_once(facts: Facts, rates: Rates, costs: StageCosts) -> Rates:
-    """Return the rates of a training that keeps images, if the epoch that decodes them had an input of these costs."""
-    assert facts.stages is not None
-    saved_us = np.maximum(costs_us(facts.stages) - costs_us(costs), 0) / rates.cores / facts.settings.epochs
+def _saved_once_us(facts: Facts, rates: Rates, stages: StageCosts, costs: StageCosts) -> Draws:
+    """Return what is saved if images are kept, and the epoch that decodes them had an input of these costs."""
+    saved_us = np.maximum(costs_us(stages) - costs_us(costs), 0) / rates.cores
     # A step may hide all of it. No more than the time of an epoch can be saved in it.
-    saved_us = between(0.0, np.minimum(saved_us, rates.steps_us / facts.settings.epochs), "filled once")
-    return replace(rates, between_us=rates.between_us - saved_us)
+    return between(0.0, np.minimum(saved_us, rates.steps_us), "filled once") / facts.settings.epochs
 
 
 def _caches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
@@ -358,10 +367,10 @@ def _caches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     # The buffer that shuffles images in memory holds all of them, and is filled before the first batch of an epoch.
     filled_us = between(0.0, stages.us["batch"].value, "filled")
     words = "crops are cut from one decoded copy of each image, at the scale of the model"
-    later = {"memory": kept.whole_us + filled_us} if facts.fits_memory else {}
-    later["disk"] = kept.whole_us
+    later = {"memory": kept.later_us() + filled_us} if facts.fits_memory else {}
+    later["disk"] = kept.later_us()
     for cache, later_us in later.items():
-        factor = settings.epochs * rates.whole_us / (rates.whole_us + (settings.epochs - 1) * later_us)
+        factor = settings.epochs * rates.whole_us / (rates.later_us() + (settings.epochs - 1) * later_us)
         size = {"memory_bytes" if cache == "memory" else "disk_bytes": float(kept_bytes)}
         yield Prediction({"cache": cache}, estimate_of(factor), Costs(**size, words=words), at_epoch=True)
 
@@ -387,35 +396,35 @@ def _more_prefetched(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     batch_bytes = 3.0 * settings.image_size**2 * settings.batch_size if settings.example_kind == IMAGES else 0.0
     yield Prediction(
         {"prefetch_batches": batches},
-        estimate_of(rates.whole_us / (steps_us + rates.between_us)),
+        estimate_of(rates.whole_us / rates.later_us(steps_us)),
         Costs(memory_bytes=batch_bytes * (batches - settings.prefetch_batches)),
         at_epoch=True,
     )
 
 
 def _less_validation(facts: Facts, rates: Rates) -> Iterator[Prediction]:
-    share, count = facts.verdict.shares.get(Part.VALIDATION, 0.0), facts.validation_examples
+    share, count = rates.validation_us / float(np.median(rates.whole_us)), facts.validation_examples
     before = count / max(facts.all_examples, 1)
     if not facts.is_split or share < FINE or before <= LOWEST_VALIDATION * MIN_GAIN:
         return
-    in_epoch_us = share * rates.whole_us * facts.train_examples
+    in_epoch_us = rates.validation_us * facts.train_examples
     # A simulated validation makes the same steps. The rest of its time is its start, whatever the number of examples.
     least_us = np.minimum((1 if facts.verdict.is_simulated else FORWARD) * rates.step_us, in_epoch_us / count)
     each_us = least_us if facts.verdict.is_simulated else between(least_us, in_epoch_us / count, "start")
     validation = LOWEST_VALIDATION * facts.all_examples
     between_us = rates.between_us * facts.train_examples - each_us * (count - validation)
-    after = rates.steps_us + between_us / (facts.all_examples - validation)
+    after_us = rates.later_us(between_us=between_us / (facts.all_examples - validation))
     yield Prediction(
         {"validation_fraction": LOWEST_VALIDATION},
-        estimate_of(rates.whole_us / after),
+        estimate_of(rates.whole_us / after_us),
         Costs(words=f"{validation:,.0f} instead of {count:,} examples judge each epoch"),
         needs_dataset=True,
     )
 
 
 def _fewer_checkpoints(facts: Facts, rates: Rates) -> Iterator[Prediction]:
-    share, settings = facts.verdict.shares.get(Part.CHECKPOINTS, 0.0), facts.settings
-    if share < FINE:
+    settings, waited_us = facts.settings, _of_steps_us(facts, rates, Part.CHECKPOINTS)
+    if facts.verdict.shares.get(Part.CHECKPOINTS, 0.0) < FINE:
         return
     steps = ceil(facts.train_examples / settings.batch_size)
     epoch_minutes = facts.train_examples * float(np.median(rates.whole_us)) / 60e6
@@ -424,7 +433,7 @@ def _fewer_checkpoints(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     if max(of_steps, of_time) < 1:
         return
     # One of the checkpoints of an epoch is written at its end in any case.
-    saved_us = share * rates.whole_us * (1 - 1 / max(of_steps, of_time))
+    saved_us = waited_us * (1 - 1 / max(of_steps, of_time))
     change = {"checkpoint_steps": 0} if of_steps >= of_time else {"checkpoint_minutes": 0.0}
     words = f"a killed training repeats up to {steps:,} steps"
     yield Prediction(change, _gain(rates, rates.with_step(-saved_us)), Costs(words=words), at_epoch=True)
@@ -432,12 +441,12 @@ def _fewer_checkpoints(facts: Facts, rates: Rates) -> Iterator[Prediction]:
 
 def _larger_batches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     """Yield what a batch of twice the size gains: half of the work that the loop has with each step."""
-    host = facts.verdict.shares.get(Part.HOST, 0.0)
     if Limit.HOST not in facts.verdict.limits:
         return
     words = "fewer and larger updates of the weights, which may need another learning_rate"
     change = {"batch_size": 2 * facts.settings.batch_size}
-    yield Prediction(change, _gain(rates, rates.with_step(-host * rates.whole_us / 2)), Costs(words=words))
+    after = rates.with_step(-_of_steps_us(facts, rates, Part.HOST) / 2)
+    yield Prediction(change, _gain(rates, after), Costs(words=words))
 
 
 def _more_hardware(facts: Facts, rates: Rates, hardware: Hardware) -> Iterator[Prediction]:

@@ -5,22 +5,36 @@ the same time. The one that needs the longest for an example sets the rate. How 
 time none of them explains, is taken from the record of the training.
 
 A number that is known within an interval is an array of `DRAWS` values, its draws. Calculations with such arrays carry
-the intervals along, and a number that occurs twice is the same draw both times.
+the intervals along, and a number that occurs twice is the same draw both times. An interval holds three things:
+
+- What the record cannot tell, such as which of two limits counts: any value between the ends.
+- The spread of the measured costs of the stages, with as few degrees of freedom as there were blocks at least.
+- That a later period differs from the measured one, as slices of the measured one differ from each other. It is a
+  prediction interval for one more slice (Student's t), not that of a mean, because a machine does not drift from slice
+  to slice independently. Two slices say little, so their interval is wide.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.evaluation.estimates import Estimate, interval
+from pipeline.monitor.epochs import usual_epochs
 from pipeline.monitor.limits import BUSY, Limit, Part
-from pipeline.monitor.verdict import Verdict
-from pipeline.tuning.stages import StageCosts
+from pipeline.monitor.verdict import SLICES, Verdict
+from pipeline.tuning.stages import MIN_ROUNDS, StageCosts
+
+if TYPE_CHECKING:
+    import pandas
 
 DRAWS = 2000
+LAST_EPOCHS = 40
+"""The time between epochs is that of this number of epochs, the newest."""
+MAX_DRIFT = 5.0
+"""Limit of the logarithm of a drift, so that rare draws stay numbers."""
 NORMAL_95 = 1.96
 """Half the width of a 95% interval, in standard deviations of a normal distribution."""
 Draws: TypeAlias = "NDArray[np.float64]"
@@ -53,10 +67,18 @@ class Rates:
     """Share (0 to 1) of the shorter one of input and step that the longer one hides."""
     gap_us: Draws
     """Time that none of these explains, such as pauses that the buffer does not bridge."""
-    between_us: Draws
-    """Validation and callbacks between epochs."""
     inflation: Draws
     """How much more processor time the input took in the training than in its measurement."""
+    between_us: Draws
+    """What an epoch takes beyond its steady steps: validation, callbacks, its first step, all that lies between two."""
+    validation_us: float
+    """The validation, a part of it."""
+    checkpoints_us: Draws
+    """Time that a checkpoint takes beside the steps. Each draw has several values, (draws, values)."""
+    drift: Draws
+    """How many times longer a step takes in another period."""
+    between_drift_us: Draws
+    """How much longer it takes between the epochs of another period."""
 
     @property
     def cores_us(self) -> Draws:
@@ -82,8 +104,21 @@ class Rates:
 
     @property
     def whole_us(self) -> Draws:
-        """Time of the training."""
-        return self.steps_us + self.between_us
+        """Time of whole epochs in the period that was measured."""
+        return self._whole_us(self.steps_us, self.between_us)
+
+    def later_us(self, steps_us: "Draws | None" = None, between_us: "Draws | None" = None) -> Draws:
+        """Return the time of whole epochs in another period, with other steps, or other work between the epochs."""
+        steps_us = self.steps_us if steps_us is None else steps_us
+        between_us = self.between_us if between_us is None else between_us
+        return self._whole_us(steps_us * self.drift, np.maximum(between_us + self.between_drift_us, 0))
+
+    def _whole_us(self, steps_us: Draws, between_us: Draws) -> Draws:
+        # A checkpoint is written beside the next epoch, and the checkpoint after it waits for its end. So an epoch
+        # takes as long as the longer one of the two. A faster input shortens the epoch, but not the checkpoint: a time
+        # that was hidden then shows.
+        whole_us: Draws = np.maximum((steps_us + between_us)[:, None], self.checkpoints_us).mean(axis=1)
+        return whole_us
 
     def with_costs(self, costs: StageCosts) -> "Rates":
         """Return the rates with another input, whose stages cost this."""
@@ -128,8 +163,14 @@ def between(low: Any, high: Any, name: str) -> Draws:
 def _drawn(estimate: Estimate, name: str) -> Draws:
     spread = (estimate.high - estimate.low) / 2 / NORMAL_95
     # An infinite interval says that the value may be anything: up to twice as much, here.
-    draws = estimate.value + (spread if np.isfinite(spread) else estimate.value / 2) * _random(name).normal(size=DRAWS)
-    return np.maximum(draws, 0.0)
+    spread = spread if np.isfinite(spread) else estimate.value / 2
+    return np.maximum(estimate.value + spread * _random(name).standard_t(MIN_ROUNDS - 1, DRAWS), 0.0)
+
+
+def _one_more(slices: Any, name: str) -> Draws:
+    """Return by how much one more slice differs from the mean of some slices, two at least."""
+    scale = np.std(slices, ddof=1) * (1 + 1 / len(slices)) ** 0.5
+    return np.asarray(scale * _random(name).standard_t(len(slices) - 1, DRAWS))
 
 
 def _random(name: str) -> np.random.Generator:
@@ -137,8 +178,8 @@ def _random(name: str) -> np.random.Generator:
     return np.random.default_rng([*name.encode()])
 
 
-def observed(verdict: Verdict, stages: StageCosts | None) -> Rates:
-    """Return the rates of a training. They explain the time of its steps exactly."""
+def observed(verdict: Verdict, stages: StageCosts | None, epochs: "pandas.DataFrame | None" = None) -> Rates:
+    """Return the rates of a training. They explain the time of its steps exactly, and that of its `whole_epochs`."""
     load, whole_us = verdict.load, 1e6 / verdict.examples_per_s
     busy_us = whole_us * (1 - verdict.wait_fraction)
     usable = load.usable_cores or load.cores or 1.0
@@ -153,7 +194,8 @@ def observed(verdict: Verdict, stages: StageCosts | None) -> Rates:
     bytes_per_example = np.full(DRAWS, stages.bytes_per_example if stages else 0.0)
     reads = (cause == Limit.READING) & (bytes_per_example > 0)
     is_outside = np.isin(cause, [*_OUTSIDE]) | ((cause == Limit.READING) & ~reads)
-    steps = 1 - sum(verdict.shares.get(part, 0.0) for part in (Part.VALIDATION, Part.CALLBACKS))
+    slices = np.log(verdict.slices_us) if len(verdict.slices_us) > 1 else np.zeros(2)
+    drift = np.exp(np.clip(_one_more(slices, "drift"), -MAX_DRIFT, MAX_DRIFT))
     rates = Rates(
         step_us=step_us,
         input_us=input_us,
@@ -165,10 +207,34 @@ def observed(verdict: Verdict, stages: StageCosts | None) -> Rates:
         cores=cores,
         overlap=np.ones(DRAWS),
         gap_us=np.zeros(DRAWS),
-        between_us=np.full(DRAWS, whole_us * (1 / max(steps, 1e-3) - 1)),
         inflation=inflation,
+        drift=drift,
+        **_between_epochs(verdict, whole_us, epochs, drift),
     )
     return _explained(rates, whole_us)
+
+
+def _between_epochs(verdict: Verdict, steps_us: float, epochs: "pandas.DataFrame | None", drift: Draws) -> Any:
+    """Return the fields of the rates that are about whole epochs. Without one, the shares of the verdict have to do."""
+    if epochs is not None and len(epochs):
+        usual = usual_epochs(epochs)[-LAST_EPOCHS:]
+        names = "between_s", "validation_s", "checkpoint_s"
+        between_us, validation_us, written_us = (
+            1e6 * (usual[name] / usual["examples"]).fillna(0).to_numpy(dtype=float) for name in names
+        )
+    else:
+        validation, callbacks = (verdict.shares.get(part, 0.0) for part in (Part.VALIDATION, Part.CALLBACKS))
+        whole_us = steps_us / max(1 - validation - callbacks, 1e-3)
+        between_us, validation_us, written_us = np.array([[whole_us - steps_us], [validation * whole_us], [0.0]])
+    slices = [each.mean() for each in np.array_split(between_us, min(SLICES, len(between_us)))]
+    mean_us = np.full(DRAWS, between_us.mean())
+    return {
+        "between_us": mean_us,
+        # Of a single epoch, nothing shows the spread: it varies as the steps do.
+        "between_drift_us": _one_more(slices, "between") if len(slices) > 1 else mean_us * (drift - 1),
+        "validation_us": float(validation_us.mean()),
+        "checkpoints_us": written_us[_random("written").integers(len(written_us), size=(DRAWS, len(written_us)))],
+    }
 
 
 def _explained(rates: Rates, whole_us: float) -> Rates:

@@ -1,11 +1,34 @@
 """The benchmark of the advice: its pairs, and the table of its results."""
 
-from benchmarks.advice import Result, report
-from benchmarks.known_limits.datasets import DATA
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import advice
+from benchmarks.advice import (
+    Result,
+    Rounds,
+    Slice,
+    add_line,
+    examples_per_s,
+    load_results,
+    load_slices,
+    measure,
+    report,
+    results_file,
+)
+from benchmarks.exhaustive import Search
+from benchmarks.exhaustive import report as report_searches
+from benchmarks.known_limits.candidates import LESS_VALIDATION, PREPARED, alone, searched_jobs, together
+from benchmarks.known_limits.datasets import DATA, Data
+from benchmarks.known_limits.jobs import Job
 from benchmarks.known_limits.own_inputs import INPUTS
 from benchmarks.known_limits.pairs import PAIRS
 from benchmarks.verdicts import SURROUNDINGS
 from pipeline.config.settings import Settings
+from tests.monitor.epoch_records import EXAMPLES, record_epochs
 
 
 def test_the_pairs_have_own_names_and_change_what_exists() -> None:
@@ -30,13 +53,13 @@ def test_a_dataset_is_changed_by_its_settings_and_a_training_by_its_own() -> Non
 
 
 def test_the_table_counts_only_sound_pairs() -> None:
-    def result(name: str, value: float, measured: float, **values: float | str) -> Result:
+    def result(name: str, value: float, measured: float, **values: Any) -> Result:
         return Result(name, ["decoding"], {"value": value, "low": 0.9 * value, "high": 1.1 * value}, measured, **values)
 
     lines = [
         *report(
             [
-                result("right", 2.0, 2.0),
+                result("right", 2.0, 2.0, spread=0.03),
                 result("far", 3.0, 2.0),
                 result("near", 2.2, 2.0),
                 result("disturbed", 9.0, 2.0, other_cores=1.0),
@@ -44,11 +67,97 @@ def test_the_table_counts_only_sound_pairs() -> None:
             ]
         )
     ]
-    assert "| right | decoding | 2.00 (1.80 to 2.20) | 2.00 | +0% |" in lines
-    assert "| disturbed | decoding | 9.00 (8.10 to 9.90) | 2.00 | disturbed |" in lines
+    assert "| right | decoding | 2.00 (1.80 to 2.20) | 2.00 ±3% | +0% |" in lines
+    assert "| disturbed | decoding | 9.00 (8.10 to 9.90) | 2.00 ±0% | disturbed |" in lines
     assert "| missing | reading | not predicted | | |" in lines
     assert lines[-1].startswith(
         "4 of 40 pairs, 1 of them without a prediction. The median error of the others is 10.0% (at most 10% wanted). "
         "Of all of these pairs, 2 predictions (50%) are within"
     )
     assert lines[-1].endswith("and 2 measured factors are within the interval.")
+
+
+def test_the_measured_rate_is_that_of_whole_epochs(tmp_path: Path) -> None:
+    record_epochs(tmp_path / "record", [(6.0, 6.5), (1.0, 2.0), (1.0, 2.0)], validation=0.5)
+    assert examples_per_s(tmp_path, with_first=False) == pytest.approx(EXAMPLES / 2.0)
+    assert examples_per_s(tmp_path, with_first=True) == pytest.approx(3 * EXAMPLES / 10.5)
+    short = record_epochs(tmp_path / "short" / "record", [(6.0, 6.5)], validation=0.5)
+    assert examples_per_s(short.parent, with_first=False) == pytest.approx(EXAMPLES / 6.5)
+
+
+def test_a_sound_result_is_not_replaced_by_a_disturbed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advice, "FOLDER", tmp_path)
+    for measured, others in [(2.0, 1.0), (3.0, 0.0), (4.0, 1.0)]:
+        add_line(results_file(), Result("one", measured=measured, other_cores=others))
+    assert load_results()["one"].measured == 3.0
+    add_line(tmp_path / "more.jsonl", Result("another", measured=5.0))
+    assert {name: each.measured for name, each in load_results(tmp_path / "more.jsonl").items()} == {
+        "another": 5.0,
+        "one": 3.0,
+    }
+
+
+def test_slices_alternate_until_they_are_sound_and_steady(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advice, "FOLDER", tmp_path)
+    jobs = [Job(name, frozenset(), own_input="made") for name in ("before", "after")]
+    rates = {"before": itertools.cycle([1.0]), "after": iter([9.0, 2.0, 3.0, 2.9, 2.8])}
+    others = {"before": itertools.cycle([0.0]), "after": iter([1.0, 0.0, 0.0, 0.0, 0.0])}
+    ran = []
+
+    def run(job: Job, *, is_kept: bool) -> Slice:
+        ran.append((job.name, is_kept))
+        return Slice(job.name, next(rates[job.name]), 1.0, ["decoding"], next(others[job.name]), 1.0)
+
+    monkeypatch.setattr(advice, "run", run)
+    measure(jobs[:1], Rounds(1, 2))
+    measure(jobs, Rounds(2, 1))
+    assert ran == [("before", True), ("after", True), ("after", True), ("before", False), ("after", False)]
+    assert [each.per_s for each in load_slices("after")] == [2.0, 3.0]
+    for _ in range(2):  # The slices differ by too much, but there are only two more of them.
+        measure(jobs, Rounds(2, 2))
+        assert ran[5:] == [("after", False), ("after", False)]
+    assert [each.per_s for each in load_slices("after")] == [2.0, 3.0, 2.9, 2.8]
+
+
+# --- exhaustive search ------------------------------------------------------------------------------------------------
+
+
+def test_the_candidates_of_a_job_change_settings_that_exist() -> None:
+    jobs = searched_jobs()
+    assert len({job.name for job in jobs}) == 12
+    for job in jobs:
+        singles = [*alone(job)]
+        pairs = together(singles[0], singles)
+        assert pairs
+        for each in (*singles, *pairs):
+            assert each.change.keys() <= Settings.model_fields.keys()
+            assert each.changed.data in DATA
+            assert each.changed != job
+
+
+def test_a_dataset_that_is_prepared_in_another_way_holds_the_same_images() -> None:
+    for name, others in PREPARED.items():
+        for prepare, other in others.items():
+            before, after = DATA[name], DATA[other]
+            assert isinstance(before, Data)
+            assert isinstance(after, Data)
+            assert (before.image, before.images, before.copies) == (after.image, after.images, after.copies)
+            assert after.settings["prepare"] == prepare
+    for name, other in LESS_VALIDATION.items():
+        assert type(DATA[name]) is type(DATA[other])
+        assert DATA[name].validation_fraction > DATA[other].validation_fraction
+
+
+def test_the_share_of_the_chosen_change_counts_speed_and_time() -> None:
+    factors = {"nothing": 1.0, "prepare=raw": 4.0, "cache=memory": 2.0, "prepare=raw, cache=memory": 5.0}
+    once_s = {"prepare=raw": 60.0, "prepare=raw, cache=memory": 60.0}
+    search = Search("photographs", ["decoding"], "cache=memory", factors, train_s=100.0, once_s=once_s)
+    assert search.best == "prepare=raw, cache=memory"
+    assert search.share == pytest.approx(0.4)
+    assert search.share_of_time == 1.0
+    disturbed = Search("PNG", ["decoding"], "nothing", {"nothing": 1.0}, other_cores=1.0)
+    lines = [*report_searches([search, disturbed])]
+    assert "| photographs | decoding | cache=memory | 2.00 | prepare=raw, cache=memory | 5.00 | 40% | 100% |" in lines
+    assert "| PNG | decoding | nothing | 1.00 | nothing | 1.00 | disturbed | |" in lines
+    assert lines[-1].startswith("In 0 of 1 jobs, the training with the chosen change reaches 90%")
+    assert lines[-1].endswith("it is 1 of 1.")

@@ -205,6 +205,27 @@ def test_flush_does_not_wait_for_more_rows(monkeypatch: pytest.MonkeyPatch) -> N
     reporter.close()
 
 
+def test_flush_does_not_wait_for_rows_that_come_during_a_sync() -> None:
+    """The steps of a training go on while its checkpoint waits for the record."""
+    is_training = threading.Event()
+    is_training.set()
+    synced: list[int] = []
+
+    def sync() -> None:
+        synced.append(len(sink.rows))
+        if is_training.is_set():
+            reporter.report("batches", len(sink.rows), {})
+
+    sink = RecordingSink()
+    reporter = Reporter([sink], sync=sync)
+    for step in range(5):
+        reporter.report("batches", step, {})
+        assert reporter.flush(5.0)
+        assert synced[-1] > step
+    is_training.clear()
+    reporter.close(PATIENCE_S)
+
+
 def test_flush_syncs_the_record() -> None:
     sink, synced = RecordingSink(), []
     reporter = Reporter([sink], sync=lambda: synced.append(len(sink.rows)))

@@ -2,7 +2,6 @@
 
 import json
 import os
-from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -10,8 +9,6 @@ import pytest
 
 from pipeline.errors import DatasetError, SettingsError
 from pipeline.evaluation.estimates import Estimate
-from pipeline.monitor.record import RecordSink
-from pipeline.monitor.row import Row
 from pipeline.runs.changes import Change, load_changes
 from pipeline.runs.files import CHANGES
 from pipeline.runs.promises import (
@@ -25,37 +22,24 @@ from pipeline.runs.promises import (
     widened,
     with_measurements,
 )
+from tests.monitor.epoch_records import STEPS, record_epochs
 
-STEPS, EPOCHS = 30, 4
+EPOCHS = 4
 PROMISED = (1.6, 1.5, 1.75)
 CHANGE = Change("prefetch_batches", 16, at=1.0, by="ann", epoch=3, promised=PROMISED)
 
 
-def record_of(folder: Path, step_ms: list[float], validation_s: float = 0.0) -> Path:
+def record_of(folder: Path, step_ms: list[float], unexplained_s: float = 0.0, **each: float) -> Path:
     """Write a record of epochs with steps of these times, the first of which compiled for ten seconds."""
-    with closing(RecordSink(folder)) as record:
-        for epoch, ms in enumerate(step_ms, 1):
-            for step in range(STEPS):
-                number = (epoch - 1) * STEPS + step
-                first = number == 0
-                values = {
-                    "step/compute_ms": 10_000.0 if first else 10.0,
-                    "input/wait_ms": ms - 10.0,
-                    "step/time_ms": ms,
-                    "epoch": float(epoch),
-                    "first": float(first),
-                }
-                record.write(Row("batches", number / 10, number, values))
-            between = {"epoch/validation_s": validation_s, "epoch/callbacks_s": 0.0}
-            record.write(Row("epochs", epoch * 100.0, epoch, between))
-    return folder
+    steps_s = [ms * STEPS / 1000 for ms in step_ms]
+    return record_epochs(folder, [(one, one + sum(each.values()) + unexplained_s) for one in steps_s], **each)
 
 
-def test_a_gain_is_measured_from_whole_epochs_with_their_validation(tmp_path: Path):
-    record = record_of(tmp_path, [50.0, 50.0, 20.0, 20.0], validation_s=0.9)
+def test_a_gain_is_measured_from_whole_epochs_with_all_that_is_between_them(tmp_path: Path):
+    record = record_of(tmp_path, [50.0, 50.0, 20.0, 20.0], unexplained_s=0.1, validation=0.2)
     [measured] = with_measurements(record, [CHANGE], EPOCHS)
-    # 30 steps of 50 ms and 0.9 s are 2.4 s; with 20 ms, they are 1.5 s.
-    assert measured.measured == pytest.approx(2.4 / 1.5, abs=1e-3)
+    # 10 steps of 50 ms and 0.3 s are 0.8 s; with 20 ms, they are 0.5 s.
+    assert measured.measured == pytest.approx(0.8 / 0.5, abs=1e-3)
     assert str(measured) == (
         "from epoch 3 on: prefetch_batches=16, by ann: promised 1.6 times faster (1.5 to 1.75), measured 1.6"
     )

@@ -20,9 +20,9 @@ from pipeline.runs.files import CHANGES
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.promises import machine_of, save_promises
 from pipeline.runs.run import load_result, load_run
+from pipeline.system.host import host_facts
 from pipeline.training.advise import _core_s, measure_missing
 from pipeline.training.job import run_job
-from pipeline.tuning.measure import host_facts
 from pipeline.tuning.predictions import PREPARED
 
 

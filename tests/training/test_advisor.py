@@ -1,7 +1,6 @@
 """The change that a training offers on its tab, and makes by itself with advice=apply."""
 
 import json
-from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,15 +8,13 @@ import pytest
 
 from pipeline.config.automatic import training_settings
 from pipeline.dataset.manifest import Dataset, Split
-from pipeline.monitor.limits import Part
-from pipeline.monitor.record import RecordSink
-from pipeline.monitor.row import Row
 from pipeline.records.format import RecordFormat
 from pipeline.runs.changes import Change
 from pipeline.runs.files import CHANGES, OFFERS
 from pipeline.runs.run import Run
-from pipeline.training.advisor import Advisor, with_shares_of_epochs
+from pipeline.training.advisor import Advisor
 from pipeline.tuning.stages import save_stages
+from tests.monitor.epoch_records import record_epochs
 from tests.tuning.test_predictions import DECODING, KEPT, SETTINGS, with_shares
 
 EPOCHS = 5
@@ -90,18 +87,16 @@ def test_a_folder_outside_of_a_workspace_keeps_no_promises(tmp_path: Path, caplo
     assert "is not the folder of a training" in caplog.text
 
 
-def test_validation_and_callbacks_are_those_of_whole_epochs(tmp_path: Path):
-    """A minute without a validation, of a training that validates half of the time."""
-    with closing(RecordSink(tmp_path)) as record:
-        for epoch in range(1, 5):
-            seconds = {
-                "epoch/time_s": 5.0,
-                "epoch/validation_s": 100.0 if epoch == 1 else 4.0,
-                "epoch/callbacks_s": 1.0,
-            }
-            record.write(Row("epochs", epoch * 10.0, epoch, seconds))
-    verdict = with_shares_of_epochs(with_shares(DECODING, input=0.8, compute=0.2, validation=0.0), tmp_path)
-    assert verdict.shares == pytest.approx(
-        {Part.INPUT: 0.4, Part.COMPUTE: 0.1, Part.VALIDATION: 0.4, Part.CALLBACKS: 0.1}
-    )
-    assert with_shares_of_epochs(DECODING, tmp_path / "none") == DECODING
+def test_the_time_between_epochs_is_that_of_whole_epochs_with_the_settings(tmp_path: Path):
+    """A minute without a validation, of a training that validates half of the time. Epoch 3 opened its input again."""
+    (tmp_path / CHANGES).write_text(json.dumps(asdict(Change("prefetch_batches", 4, 1.0, "Ada", epoch=3))) + "\n")
+    record_epochs(tmp_path / "record", [(5.0, 9.0), (5.0, 9.0), (5.0, 7.0), (1.0, 2.0), (1.0, 2.0)])
+    advised = advisor(tmp_path, epochs=6)
+    advised.format_verdict(with_shares(DECODING, input=0.8, compute=0.2))
+    assert advised._epochs is not None
+    assert advised._epochs["whole_s"].tolist() == pytest.approx([2.0, 2.0])
+    # A change that is made now has no whole epoch yet.
+    changed = advised._settings.model_copy(update={"prefetch_batches": 8})
+    advised.best_changes(changed, 1)
+    advised.format_verdict(DECODING)
+    assert len(advised._epochs) == 0

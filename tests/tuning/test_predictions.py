@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 from pipeline.config.automatic import training_settings
@@ -86,11 +87,49 @@ def test_a_validation_between_the_epochs_does_not_become_faster():
     assert found(facts(of), "prepare").factor.value == pytest.approx(1 / 0.6)
 
 
+def epochs(*between_s: float, checkpoint_s: float = 0.0) -> pandas.DataFrame:
+    """Return epochs of 900 examples, as `whole_epochs` does, whose steps take 0.45 s: 500 µs an example."""
+    columns = {"between_s": between_s, "validation_s": 0.0, "checkpoint_s": checkpoint_s, "examples": 900}
+    return pandas.DataFrame({**columns, "starts": False})
+
+
+def test_what_an_epoch_takes_beyond_its_steady_steps_does_not_become_faster():
+    """An epoch takes 0.9 s. Its steps then take 0.09 s, whatever shares the verdict on the last minute has."""
+    of = facts(with_shares(DECODING, validation=0.9), epochs=epochs(0.45))
+    assert found(of, "prepare").factor.value == pytest.approx(0.9 / 0.54)
+
+
+def test_a_checkpoint_that_the_steps_hid_shows_if_they_become_faster():
+    """It takes 0.3 s beside 0.45 s of steps. With 0.09 s of steps, an epoch lasts as long as a checkpoint."""
+    assert found(facts(epochs=epochs(0.0, 0.0, checkpoint_s=0.3)), "prepare").factor.value == pytest.approx(1.5)
+    assert found(facts(epochs=epochs(0.0, 0.0, checkpoint_s=0.08)), "prepare").factor.value == pytest.approx(5)
+
+
+@pytest.mark.parametrize("name", ["prepare", "cache"])
+def test_an_interval_is_at_least_as_wide_as_slices_of_the_record_differ(name: str):
+    """With few slices, it is wider: of eight that differ by 2%, t is 2.4, and of two it is 12.7."""
+    widths = {}
+    for count in (8, 2):
+        of = facts(replace(DECODING, slices_us=[490.0, 510.0] * (count // 2)), settings={"crop": "random"})
+        value, low, high = found(of, name).factor
+        widths[count] = high / low
+        assert low * 1.04 < value < high / 1.04
+    assert widths[2] > 1.5 * widths[8]
+
+
+def test_an_interval_holds_how_much_the_time_between_epochs_varies():
+    """From 0 to 0.2 s, with a standard deviation of 0.075 s. One more slice lies within 2.3 times of it (t of 9)."""
+    value, low, high = found(facts(epochs=epochs(*np.linspace(0.0, 0.2, 8))), "prepare").factor
+    assert value == pytest.approx(0.55 / 0.19, rel=0.03)
+    assert low == pytest.approx(0.55 / (0.19 + 2.36 * 0.07 * (9 / 8) ** 0.5), rel=0.05)
+    assert high == pytest.approx(0.55 / 0.09, rel=0.3)
+
+
 def test_the_interval_holds_that_of_the_stages():
     wide = {"resize": costs(2_500, 0.2, read=5, parse=10, decode=85, resize=0, batch=100)}
     value, low, high = found(facts(prepared=wide), "prepare").factor
-    # The standard deviation of the sum of 5, 10, 85 and 100, each known to 20%, is 13% of 200.
-    assert (low, value, high) == pytest.approx((5 / 1.13, 5, 5 / 0.87), rel=0.03)
+    # The standard deviation of the sum of 5, 10, 85 and 100, each known to 20%, is 13% of 200. It was seen in 8 blocks.
+    assert (low, value, high) == pytest.approx((5 / 1.16, 5, 5 / 0.84), rel=0.03)
 
 
 def test_processor_time_that_no_stage_explains_is_overhead_or_a_slower_input():

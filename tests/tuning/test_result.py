@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from pipeline.errors import BadInput
+from pipeline.report.inputs_table import format_result
 from pipeline.tuning.measurement import load_comparison, turns
 from pipeline.tuning.options import ComparisonOptions
-from pipeline.tuning.result import Result, format_result, geometric_mean, load_result
+from pipeline.tuning.result import Result, geometric_mean, load_result
 from tests.tuning.compared import BATCH, compared, left_out
 
 

@@ -69,6 +69,8 @@ class Checkpoints(OneBehind):
         # They are stored by their order: the names that Keras gives depend on what else the process has made. Those of
         # the model include the counts of dropout.
         self.variables = [*model.variables, *optimizer.variables]
+        self.took_s = math.nan
+        """Seconds that the thread needed for the last checkpoint that is written; NaN before the first one."""
 
     def restore(self) -> Position:
         """Restore the last whole checkpoint, and return its position. Remove damaged ones, with a warning.
@@ -118,6 +120,7 @@ class Checkpoints(OneBehind):
     def _write(
         self, path: Path, about: str, values: list[NDArray[np.generic]], before_it_appears: Callable[[], None]
     ) -> None:
+        began = time.perf_counter()
         if not all(np.isfinite(value).all() for value in values if np.issubdtype(value.dtype, np.inexact)):
             raise TrainingError(
                 f"some weights are not finite numbers, so {path} is not written: lower learning_rate, or set "
@@ -131,6 +134,7 @@ class Checkpoints(OneBehind):
             sync_folder(self._folder)  # A power loss must not keep the removal of the old ones alone.
             for old in self._files()[:-CHECKPOINTS_KEPT]:
                 old.unlink()
+            self.took_s = time.perf_counter() - began
         except OSError as error:
             raise StorageError(
                 f"the checkpoint {path} cannot be written ({error}): free some disk space, or check the file system, "

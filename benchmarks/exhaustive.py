@@ -1,0 +1,215 @@
+"""Compare the change that the advice chooses with all that it may propose: an exhaustive search in 12 jobs.
+
+    make bench-exhaustive
+    python -m benchmarks.exhaustive [--only NAME] [--again] [--table] [--quick]
+
+Each job of `benchmarks.known_limits.candidates` is trained as it is, with each change of a setting that `tenfold
+advise` may propose, whatever limits the job, and with the best of these changes together with each other one. The job,
+the changes that come close to the best, and the one that the advice chooses are trained again, in alternating order.
+
+The trainings are those of `benchmarks.advice`: both store each of them in `.bench/advice/slices.jsonl` at once, and use
+the slices of each other. The result of each job is stored in `.bench/advice/searches.jsonl`.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import advice, verdicts
+from benchmarks.advice import Rounds, add_line, advice_on, lines_of, load_slices, measure, rates_of
+from benchmarks.harness.machine import machine_line, say
+from benchmarks.known_limits.candidates import alone, searched_jobs, together
+from benchmarks.known_limits.jobs import Job
+from benchmarks.known_limits.pairs import Pair
+from benchmarks.known_limits.surroundings import NotPossible
+from benchmarks.verdicts import DISTURBED_CORES, dataset_of
+from pipeline.dataset.manifest import load
+from pipeline.tuning.predictions import CORES, GIGABYTES
+
+NOTHING = "nothing"
+"""What is chosen if no change gains anything."""
+CLOSE = 0.85
+"""A change that reaches this share of the best one may be the best one. So it is trained again."""
+ENOUGH, MIN_JOBS = 0.9, 11
+"""The share of the best change that the chosen one should reach, and the number of jobs in which it should."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """The changes of a job, and the chosen one."""
+
+    job: str
+    limits: Sequence[str] = ()
+    chosen: str = NOTHING
+    factors: Mapping[str, float] = field(default_factory=dict)
+    """How many times more examples per second the job trains with each change, or with two of them."""
+    train_s: float = 0.0
+    """Seconds of the training without a change."""
+    once_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that the advice names for the preparation of the dataset, by the change."""
+    other_cores: float = 0.0
+    """Cores that other programs kept busy, in the slice in which they kept most of them busy."""
+    reason: str = ""
+    machine: str = ""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it counts."""
+        return not self.reason and self.other_cores <= DISTURBED_CORES
+
+    @property
+    def best(self) -> str:
+        """The change, or the two changes, with which it trains fastest."""
+        return max(self.factors, key=lambda name: self.factors[name])
+
+    @property
+    def share(self) -> float:
+        """The share of the best speed that the chosen change reaches."""
+        return self.factors[self.chosen] / self.factors[self.best]
+
+    @property
+    def share_of_time(self) -> float:
+        """The shortest time of any change as a share of that of the chosen one, both with the one-time preparation."""
+        seconds = {name: self.train_s / factor + self.once_s.get(name, 0.0) for name, factor in self.factors.items()}
+        return min(seconds.values()) / seconds[self.chosen]
+
+
+def main() -> None:
+    """Search the missing jobs, and print all as Markdown."""
+    options = parse(sys.argv[1:])
+    for folder in advice.FOLDER, verdicts.FOLDER:
+        folder.mkdir(parents=True, exist_ok=True)
+    if options.again:
+        searches_file().unlink(missing_ok=True)
+    jobs = [job for job in searched_jobs() if options.only in job.name][: 1 if options.quick else None]
+    for job in [] if options.table else jobs:
+        before = load_searches().get(job.name)
+        if before and before.is_sound:
+            continue
+        begin, search = time.perf_counter(), searched(job, Rounds(1, 0) if options.quick else Rounds())
+        add_line(searches_file(), search)
+        found = search.reason or f"chosen: {search.chosen}; best: {search.best}; {search.share:.0%}"
+        disturbed = "" if search.is_sound or search.reason else f"; disturbed on {search.other_cores:.1f} cores"
+        say(f"{job.name}: {found}{disturbed} ({time.perf_counter() - begin:.0f} s)")
+    shown = [each for job in jobs if (each := load_searches().get(job.name))]
+    machines = dict.fromkeys(each.machine for each in shown if each.machine)
+    print("\n".join([*machines, "", *report(shown)]), flush=True)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.exhaustive", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--only", default="", metavar="NAME", help="search only jobs with this in their name")
+    parser.add_argument("--again", action="store_true", help="delete the stored results first, but not the slices")
+    parser.add_argument("--table", action="store_true", help="print the stored results")
+    parser.add_argument("--quick", action="store_true", help="search one job, with one slice of each change")
+    return parser.parse_args(arguments)
+
+
+def searches_file() -> Path:
+    """Return the file of the results: a line of JSON for each. The last result of a job counts."""
+    return advice.FOLDER / "searches.jsonl"
+
+
+def load_searches() -> dict[str, Search]:
+    """Return the results so far, by the names of the jobs."""
+    return {line["job"]: Search(**line) for line in lines_of(searches_file())}
+
+
+# --- search -----------------------------------------------------------------------------------------------------------
+
+
+def searched(job: Job, rounds: Rounds) -> Search:
+    """Train a job with all changes, and compare the chosen one with the best one."""
+    first = Rounds(1, rounds.more)
+    singles = [*alone(job)]
+    try:
+        measure([job], first)
+        advised = advice_on(job)["predictions"]
+        measure([job, *(each.changed for each in singles)], first)
+        pairs = together(max(singles, key=_rate), singles)
+        measure([job, *(each.changed for each in pairs)], first)
+        chosen = _chosen(advised, singles)
+        tried = [*singles, *pairs]
+        best = max(map(_rate, tried))
+        close = [each for each in tried if each is chosen or _rate(each) >= CLOSE * best]
+        measure([job, *(each.changed for each in close)], rounds)
+    except NotPossible as error:
+        return Search(job.name, reason=str(error))
+    slices = [*load_slices(job.name), *(one for each in tried for one in load_slices(each.changed.name))]
+    rates = {NOTHING: _rate_of(job), **{_name(each): _rate(each) for each in tried}}
+    examples = load(dataset_of(job)).splits["train"].examples * job.settings["epochs"]
+    return Search(
+        job=job.name,
+        limits=load_slices(job.name)[0].limits,
+        chosen=_name(chosen) if chosen else NOTHING,
+        factors={name: rate / rates[NOTHING] for name, rate in rates.items()},
+        train_s=examples / rates[NOTHING],
+        once_s={_name(each): seconds for each in tried if (seconds := _once_s(each, advised))},
+        other_cores=max(each.other_cores for each in slices),
+        machine=machine_line("tensorflow"),
+    )
+
+
+def _chosen(advised: Sequence[Mapping[str, Any]], singles: Sequence[Pair]) -> Pair | None:
+    """Return the change that the advice chooses; None if nothing gains. Raises NotPossible if it was not tried."""
+    gains = [each["change"] for each in advised if each["is_gain"] and not {CORES, GIGABYTES} & each["change"].keys()]
+    if not gains:
+        return None
+    for each in singles:
+        if each.change.items() <= gains[0].items():
+            return each
+    raise NotPossible(f"the advice chooses {gains[0]}, which was not tried")
+
+
+def _once_s(pair: Pair, advised: Sequence[Mapping[str, Any]]) -> float:
+    """Return the seconds that the advice names for a change of the dataset."""
+    named = (each for each in advised if each["change"].get("prepare", "") == pair.change.get("prepare"))
+    return next((60 * float(each["costs"]["minutes"]) for each in named), 0.0)
+
+
+def _rate(pair: Pair) -> float:
+    return _rate_of(pair.changed)
+
+
+def _rate_of(job: Job) -> float:
+    # Changes are compared with each other, and some fill a cache in the first epoch.
+    return median(rates_of(load_slices(job.name), with_first=True))
+
+
+def _name(pair: Pair) -> str:
+    return ", ".join(f"{name}={value}" for name, value in pair.change.items())
+
+
+# --- table ------------------------------------------------------------------------------------------------------------
+
+
+def report(searches: Sequence[Search]) -> Iterator[str]:
+    """Yield the table of the jobs, and how often the chosen change is good enough, as lines of Markdown."""
+    yield "| job | limits | chosen | times faster | best | times faster | share | share of the time |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for each in searches:
+        limits = " and ".join(each.limits)
+        if each.reason:
+            yield f"| {each.job} | {limits} | {each.reason} | | | | | |"
+            continue
+        shares = f"{each.share:.0%} | {each.share_of_time:.0%}" if each.is_sound else "disturbed |"
+        factors = (f"{name} | {each.factors[name]:.2f}" for name in (each.chosen, each.best))
+        yield f"| {each.job} | {limits} | {' | '.join(factors)} | {shares} |"
+    sound = [each for each in searches if each.is_sound]
+    enough, of_time = (sum(getattr(each, name) >= ENOUGH for each in sound) for name in ("share", "share_of_time"))
+    yield ""
+    yield (
+        f"In {enough} of {len(sound)} jobs, the training with the chosen change reaches {ENOUGH:.0%} of the speed of "
+        f"the best one of {sum(len(each.factors) - 1 for each in sound)} changes and pairs of changes ({MIN_JOBS} of "
+        f"12 wanted). With the time for the one-time preparation of the dataset, it is {of_time} of {len(sound)}."
+    )
+
+
+if __name__ == "__main__":
+    main()

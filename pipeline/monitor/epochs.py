@@ -1,0 +1,52 @@
+"""What whole epochs of a training took: the time that a person sees, with everything between two epochs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.monitor.diagnosis import BETWEEN_EPOCHS, is_steady
+from pipeline.monitor.record import read
+
+if TYPE_CHECKING:
+    import pandas
+
+_SECONDS = {
+    **{f"{part}_s": column for part, column in BETWEEN_EPOCHS.items()},
+    "checkpoint_s": "epoch/checkpoint_s",
+}
+
+
+def whole_epochs(record: Path) -> "pandas.DataFrame":
+    """Return a row for each epoch of a record that has ended. The index is its number, from 1.
+
+    The columns are, in seconds, but for the last two:
+
+    - `whole_s`: from the end of the epoch before to its own end, by the clock of the record. So it also has what no
+      column explains: the wait for a checkpoint, an input that is opened again, a model that is saved.
+    - `steps_s`: what its steps would take if all were as long as the mean of the steady ones.
+    - `validation_s`, `callbacks_s`: parts of it.
+    - `checkpoint_s`: time that the last complete checkpoint needed beside the steps; NaN if there was none.
+    - `between_s`: the rest of `whole_s` beyond `steps_s`, without the wait for a checkpoint that took longer than that.
+    - `examples`: number of training examples.
+    - `starts`: whether a process began in it. Nothing says when such an epoch began, and its first step compiles. So
+      `whole_s` is `steps_s` with validation and callbacks.
+    """
+    batches = read(record, "batches", ["step/time_ms", "input/examples", "epoch", "first"])
+    rows = read(record, "epochs", [*_SECONDS.values()]).set_index("step")
+    found = rows[[*_SECONDS.values()]].set_axis([*_SECONDS], axis=1)
+    of_epoch, steady = batches.groupby("epoch"), batches[is_steady(batches)].groupby("epoch")
+    found["steps_s"] = steady["step/time_ms"].mean() * of_epoch.size() / 1000
+    found["examples"] = of_epoch["input/examples"].sum()
+    found["starts"] = (of_epoch["first"].max() > 0).reindex(found.index, fill_value=False)
+    clocked_s = rows["time"].diff().where(rows.index.to_series().diff() == 1)
+    started_s = found[["steps_s", "validation_s", "callbacks_s"]].sum(axis=1, min_count=1)
+    found["whole_s"] = clocked_s.where(~found["starts"], started_s)
+    between_s = (found["whole_s"] - found["steps_s"]).clip(lower=0)
+    unexplained_s = (between_s - found[["validation_s", "callbacks_s"]].sum(axis=1)).clip(lower=0)
+    waited_s = (found["checkpoint_s"] - found["whole_s"] + unexplained_s).fillna(0).clip(0, unexplained_s)
+    found["between_s"] = between_s - waited_s
+    return found.dropna(subset=["whole_s", "steps_s"])
+
+
+def usual_epochs(epochs: "pandas.DataFrame") -> "pandas.DataFrame":
+    """Return those of some `whole_epochs` that say most: no process began in them, if there are such epochs."""
+    return epochs if epochs["starts"].all() else epochs[~epochs["starts"]]

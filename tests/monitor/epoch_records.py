@@ -1,0 +1,41 @@
+"""A record of epochs whose times are known."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from pipeline.monitor.record import RecordSink
+from pipeline.monitor.row import Row
+
+STEPS, EXAMPLES = 10, 100
+
+
+def record_epochs(
+    folder: Path, epochs: Sequence[tuple[float, float]], *, compiled_s: float = 10.0, lost: int = 0, **each: float
+) -> Path:
+    """Write epochs of STEPS steps and EXAMPLES examples, and return the folder.
+
+    Args:
+        folder: The folder of the record.
+        epochs: Seconds of the steps of each epoch, and of the whole epoch.
+        compiled_s: How much longer the first step of the process takes.
+        lost: An epoch whose end is not in the record.
+        each: Seconds of each epoch, by their column without "epoch/" and "_s". All but `checkpoint` are part of it.
+    """
+    now, number = 1000.0, 0
+    between = {f"epoch/{name}_s": seconds for name, seconds in {"validation": 0.0, "callbacks": 0.0, **each}.items()}
+    with closing(RecordSink(folder)) as record:
+        for epoch, (steps_s, whole_s) in enumerate(epochs, 1):
+            begun = now
+            for _ in range(STEPS):
+                first = number == 0
+                seconds = steps_s / STEPS + first * compiled_s
+                now += seconds
+                number += 1
+                values = {"step/compute_ms": 1000 * seconds, "step/time_ms": 1000 * seconds, "first": float(first)}
+                values |= {"input/wait_ms": 0.0, "input/examples": EXAMPLES / STEPS, "epoch": float(epoch)}
+                record.write(Row("batches", now, number, values))
+            now = begun + whole_s + (epoch == 1) * compiled_s
+            if epoch != lost:
+                record.write(Row("epochs", now, epoch, between))
+    return folder

@@ -1,0 +1,39 @@
+"""What whole epochs took, from a record whose times are known."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.monitor.epochs import usual_epochs, whole_epochs
+from tests.monitor.epoch_records import EXAMPLES, record_epochs
+
+
+def test_an_epoch_has_what_no_step_and_no_column_explains(tmp_path: Path):
+    """Of 4 s, 2 s are steps, 1 s is validation, and 1 s is nothing that is known."""
+    epochs = whole_epochs(record_epochs(tmp_path, [(2.0, 3.0), (2.0, 4.0)], validation=1.0))
+    assert epochs.index.tolist() == [1, 2]
+    assert epochs["whole_s"].tolist() == pytest.approx([3.0, 4.0])  # The first step compiled for ten seconds.
+    assert epochs["starts"].tolist() == [True, False]
+    assert epochs["steps_s"].tolist() == pytest.approx([2.0, 2.0])
+    assert epochs["between_s"].tolist() == pytest.approx([1.0, 2.0])
+    assert epochs["examples"].tolist() == [EXAMPLES, EXAMPLES]
+    assert usual_epochs(epochs).index.tolist() == [2]
+    assert usual_epochs(epochs[:1]).index.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_s", "between_s"),
+    [
+        (2.9, 2.0),  # It was complete before the next one.
+        (3.4, 1.6),  # 3 s of steps and validation hide all of it but 0.4 s.
+        (9.0, 1.0),  # No more than what is unexplained can be the wait for it.
+    ],
+)
+def test_the_wait_for_a_checkpoint_is_no_work_between_epochs(tmp_path: Path, checkpoint_s: float, between_s: float):
+    record = record_epochs(tmp_path, [(2.0, 4.0)] * 3, validation=1.0, checkpoint=checkpoint_s)
+    assert usual_epochs(whole_epochs(record))["between_s"].tolist() == pytest.approx([between_s] * 2)
+
+
+def test_a_missing_epoch_hides_when_the_next_one_began(tmp_path: Path):
+    assert whole_epochs(tmp_path / "none").empty
+    assert whole_epochs(record_epochs(tmp_path, [(2.0, 3.0)] * 4, lost=2)).index.tolist() == [1, 4]
