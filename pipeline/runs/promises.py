@@ -23,7 +23,7 @@ from pipeline.errors import DatasetError, TenfoldError
 from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.diagnosis import BETWEEN_EPOCHS, PARTS
 from pipeline.monitor.record import read
-from pipeline.runs.changes import Change, edit_lines, load_changes, replace_changes, save_copy
+from pipeline.runs.changes import DATASET, Change, edit_lines, load_changes, replace_changes, save_copy
 from pipeline.storage import Place
 from pipeline.system.os_errors import unless_missing
 
@@ -60,33 +60,37 @@ class Promise:
         return self.promised.value / self.measured - 1
 
 
-def prove(folder: Path, training: Place, epochs: int) -> list[Change]:
+def prove(folder: Path, training: Place, epochs: int, continued: Path | None = None) -> list[Change]:
     """Return the changes of a training of some epochs, with what its record in `folder` shows by now.
 
-    They are stored at the place of the training.
+    They are stored at the place of the training. `continued` is the folder of the training that it continues, if any.
     """
     changes = load_changes(training)
-    proved = with_measurements(folder / "record", changes, epochs)
+    before = _seconds_before(continued) if continued else {}
+    proved = with_measurements(folder / "record", changes, epochs, before)
     if proved != changes:
         replace_changes(training, dict(zip(changes, proved, strict=True)))
         save_copy(folder, training, proved)
     return proved
 
 
-def with_measurements(record: Path, changes: Sequence[Change], epochs: int) -> list[Change]:
+def with_measurements(
+    record: Path, changes: Sequence[Change], epochs: int, before: Mapping[int, float] | None = None
+) -> list[Change]:
     """Return the changes of a training of some epochs, each that was promised something with what its record shows.
 
-    Of changes that began with the same epoch, the record cannot tell which one made the difference.
+    Of changes that began with the same epoch, the record cannot tell which one made the difference. `before` has the
+    seconds of epochs of the training that this one continues.
     """
     if not any(change.promised for change in changes):
         return [*changes]
     begun = Counter(change.epoch for change in changes if change.epoch and not change.refused)
     cached = {change.epoch for change in changes if change.field == "cache"}
-    seconds = _seconds(record)
+    seconds = {**(before or {}), **_seconds(record)}
     borders = [1, *sorted(begun), max(seconds, default=0) + 1]
     gains = {}
-    for before, epoch, after in zip(borders, borders[1:], borders[2:], strict=False):
-        old = [seconds[each] for each in range(before, epoch) if each in seconds]
+    for first, epoch, after in zip(borders, borders[1:], borders[2:], strict=False):
+        old = [seconds[each] for each in range(first, epoch) if each in seconds]
         new = [seconds[each] for each in range(epoch, after) if each in seconds]
         is_over = epoch not in cached or epochs in range(epoch, after)
         if old and new and begun[epoch] == 1 and is_over:
@@ -95,6 +99,13 @@ def with_measurements(record: Path, changes: Sequence[Change], epochs: int) -> l
         replace(change, measured=gains.get(change.epoch, 0.0)) if change.promised and not change.refused else change
         for change in changes
     ]
+
+
+def _seconds_before(continued: Path) -> dict[int, float]:
+    """Return the seconds of each epoch of a continued training since its last own change; empty if it is elsewhere."""
+    taken = [each.epoch for each in load_changes(continued) if each.epoch and each.field != DATASET]
+    seconds = _seconds(continued / "record").items()
+    return {epoch: each for epoch, each in seconds if epoch >= max(taken, default=1)}
 
 
 def _seconds(record: Path) -> dict[int, float]:

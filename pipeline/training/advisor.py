@@ -15,10 +15,12 @@ from pipeline.monitor.diagnosis import BETWEEN_EPOCHS
 from pipeline.monitor.limits import Part
 from pipeline.monitor.record import read
 from pipeline.monitor.verdict import Verdict
-from pipeline.runs.changes import load_changes, newest_settings
+from pipeline.runs.changes import CONTINUES, load_changes, newest_settings
+from pipeline.runs.continuation import save_measured
 from pipeline.runs.offers import Offer, save_offers
 from pipeline.runs.promises import machine_of, promises_on, prove, save_promises
 from pipeline.runs.run import Run
+from pipeline.storage import place_of
 from pipeline.system.resources import available_memory
 from pipeline.tuning.advice import with_advice
 from pipeline.tuning.measure import host_facts
@@ -77,9 +79,11 @@ class Advisor:
         training = run.training
         try:
             workspace = workspace_of(training)
-            proved = prove(run.folder, training, run.settings.epochs)
+            proved = prove(run.folder, run.training, run.settings.epochs, run.continued_folder)
             name = str(training).removeprefix(f"{workspace}/")
             save_promises(workspace, name, self._machine, proved)
+            if continued := next((each for each in proved if each.field == CONTINUES and each.measured), None):
+                save_measured(place_of(run.settings.continues), continued)
         except (TenfoldError, OSError) as error:
             _log.warning("what the advice promised is not in the table of the workspace: %s", error)
 
