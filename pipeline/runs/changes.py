@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from pipeline import storage
 from pipeline.config.automatic import TrainingSettings, training_settings
-from pipeline.config.declarations import ChangesAtEpoch
+from pipeline.config.declarations import ChangesAtEpoch, ChangesDataset
 from pipeline.config.settings import declared, settings_for, validated
 from pipeline.errors import BadInput, ConflictError, DatasetError, SettingsError
 from pipeline.runs.files import CHANGES, RESULT, RUN, read_required, require_run_format
@@ -105,6 +105,11 @@ class InEffect(NamedTuple):
 def changeable_settings(kind: str) -> list[str]:
     """Return the settings that a training on a kind of examples can change."""
     return settings_for(kind, declared(ChangesAtEpoch))
+
+
+def dataset_settings(kind: str) -> list[str]:
+    """Return the settings that a training on a kind of examples can change by a new dataset."""
+    return settings_for(kind, declared(ChangesDataset))
 
 
 def request_change(folder: Place, field: str, value: Any, by: str) -> Change:

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pipeline.config.automatic import TrainingSettings, deciding_values, training_settings
-from pipeline.config.declarations import ChangesAtEpoch, ChangesDataset, InFingerprint
-from pipeline.config.settings import Settings, declared, settings_for, validated
+from pipeline.config.declarations import ChangesAtEpoch, InFingerprint
+from pipeline.config.settings import Settings, declared, validated
 from pipeline.config.workspace import workspace_of
 from pipeline.dataset.manifest import Dataset, load_allowed
 from pipeline.errors import BadInput, DatasetError, SettingsError
@@ -23,6 +23,7 @@ from pipeline.runs.changes import (
     DATASET,
     Change,
     changeable_settings,
+    dataset_settings,
     load_changes,
     newest_settings,
     replace_changes,
@@ -52,11 +53,6 @@ class End(NamedTuple):
 
     change: Change
     checkpoint: Place
-
-
-def dataset_settings(kind: str) -> list[str]:
-    """Return the settings that a training on a kind of examples can change by a new dataset."""
-    return settings_for(kind, declared(ChangesDataset))
 
 
 def continued_settings(training: Place, values: Mapping[str, Any]) -> Settings:

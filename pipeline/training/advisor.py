@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.automatic import TrainingSettings
+from pipeline.config.declarations import ChangesDataset
+from pipeline.config.settings import declared
 from pipeline.config.workspace import workspace_of
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import TenfoldError
@@ -71,7 +73,7 @@ class Advisor:
         """
         with self._lock:
             self._settings, self._epochs_left = settings, epochs_left
-            return [each.change for each in self._offered()]
+            return [each.change for each in self._offered() if each.at_epoch]
 
     def save_promises(self) -> None:
         """Add what was promised of the changes of a training that is over, and what they did, to its workspace."""
@@ -134,5 +136,6 @@ def with_shares_of_epochs(verdict: Verdict, record: Path) -> Verdict:
 
 
 def _worth_making(found: Iterable[Prediction]) -> list[Prediction]:
-    """Return the changes that are worth making, and that a training under way can make."""
-    return [each for each in found if each.at_epoch and each.is_gain]
+    """Return the changes that are worth making, and that a training under way can make: itself, or by its end."""
+    by_dataset = declared(ChangesDataset).keys()
+    return [each for each in found if each.is_gain and (each.at_epoch or each.change.keys() <= by_dataset)]
