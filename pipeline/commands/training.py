@@ -60,6 +60,8 @@ def _trained(settings: Settings, dataset: Place) -> Result:
     from pipeline.runs.launch import train
     from pipeline.runs.promotion import promote_if_better
 
+    if settings.continues:
+        _end_continued(settings, dataset, psutil.Process().username())
     result = train(settings, dataset, RUN_ID)
     folder = place_of(result["run"])
     # This comes before the report, which shows the result.
@@ -121,17 +123,14 @@ def _continued(training: Place, values: Mapping[str, str], by: str) -> Result:
 
     If the command is killed, the same command goes on.
     """
-    from pipeline.dataset.manifest import load
     from pipeline.runs.changes import load_changes
-    from pipeline.runs.continuation import continued_settings, request_continuation
+    from pipeline.runs.continuation import continued_settings
     from pipeline.stages.build import build
 
     settings = continued_settings(training, values)
     built = build(settings, for_training=True)
     dataset = place_of(built["dataset"])
-    request = request_continuation(settings, load(dataset), by, _promised(training, settings))
-    _log.info("%s", request)
-    _wait_for_end(training)
+    _end_continued(settings, dataset, by, _promised(training, settings))
     # Again, with the changes that the training has taken meanwhile.
     settings = continued_settings(training, values)
     result = {**built, **_trained(settings, dataset)}
@@ -152,11 +151,14 @@ def _promised(training: Place, settings: Settings) -> tuple[float, ...]:
     return ()
 
 
-def _wait_for_end(training: Place) -> None:
-    """Wait until a training has ended for the one that continues it. Raises BadInput if it is not running."""
-    from pipeline.runs.continuation import end_of
+def _end_continued(settings: Settings, dataset: Place, by: str, promised: tuple[float, ...] = ()) -> None:
+    """Request that the training `settings.continues` ends, and wait for it. Raises BadInput if it is not running."""
+    from pipeline.dataset.manifest import load
+    from pipeline.runs.continuation import end_of, request_continuation
     from pipeline.runs.run import is_running
 
+    training = place_of(settings.continues)
+    _log.info("%s", request_continuation(settings, load(dataset), by, promised))
     while end_of(training) is None:
         if isinstance(training, Path) and not is_running(training) and end_of(training) is None:
             raise BadInput(

@@ -111,7 +111,7 @@ def request_continuation(settings: Settings, dataset: Dataset, by: str, promised
     before, after = _values_of(earlier), {**settings.model_dump(), **_stored_settings(dataset)}
     names = dataset_settings(dataset.kind)
     values = {name: after[name] for name in names if after[name] != before[name]}
-    if values.get("prepare") == "keep":
+    if after.get("prepare") == "keep":
         values.pop("prepare_size", None)  # It has no effect.
     if not values:
         raise BadInput(f"the dataset of the training {training} has the same settings: nothing changes")

@@ -1,0 +1,89 @@
+"""A training that continues another one on a new dataset: the same examples, weights and optimizer."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from pipeline.config.settings import Settings, settings_from
+from pipeline.dataset.manifest import load
+from pipeline.monitor import read
+from pipeline.runs.changes import load_changes
+from pipeline.runs.continuation import continued_settings
+from pipeline.runs.launch import prepare_run
+from pipeline.runs.run import load_result
+from tests.conftest import MakeImages
+from tests.published import publish
+from tests.training.test_exact_resume import Training
+
+EPOCHS = 5
+
+
+@pytest.fixture
+def images(make_images: MakeImages) -> Path:
+    return make_images({"a": 18, "b": 18})
+
+
+@pytest.fixture
+def settings(tmp_path: Path, images: Path) -> Settings:
+    places = {"workspace": str(tmp_path), "local_folder": str(tmp_path), "source_uri": str(images)}
+    often = {"checkpoint_minutes": 0.0, "checkpoint_steps": 3, "cache": "off"}
+    return settings_from({**places, **often, "image_size": 32, "batch_size": 4, "epochs": EPOCHS})
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_continued_training_equals_one_that_never_changed(settings: Settings, images: Path, tmp_path: Path):
+    """The new dataset has the same pixels. All three are killed: in an epoch, at the request, and in the new training.
+
+    The request comes in the second epoch.
+    """
+    first, second = publish(images, tmp_path), publish(images, tmp_path, compression="gzip")
+    examples = load(first).splits["train"].examples
+    whole, earlier = (Training(prepare_run(settings, first, name)) for name in ("whole", "earlier"))
+    steps = whole.run.steps_per_epoch
+    assert whole.run_process() == 0
+    request = {"REQUEST": f"{steps + 2} dataset=compression=gzip"}
+    for taken in (3, 2 * steps - 2):
+        assert earlier.run_process(KILL_AFTER=str(taken), **request) == -signal.SIGKILL
+    assert earlier.run_process(**request) == 0
+
+    assert [str(each) for each in load_changes(earlier.run.folder)] == [
+        "from epoch 3 on: compression=gzip on a new dataset, by somebody"
+    ]
+    result = load_result(earlier.run.folder)
+    assert result is not None
+    assert result["epochs"] == 2
+    assert [*earlier.of_epochs(3)] == [dict.fromkeys(range(examples), 1)] * 2 + [{}]
+
+    later = Training(prepare_run(continued_settings(earlier.run.folder, {"compression": "gzip"}), second, "later"))
+    assert later.run_process(KILL_AFTER="2") == -signal.SIGKILL  # before its first checkpoint
+    assert later.run_process(KILL_AFTER=str(steps + 2)) == -signal.SIGKILL
+    assert later.run_process() == 0
+
+    assert {**earlier.surviving(), **later.surviving()} == whole.surviving()
+    assert min(later.surviving()) == 2 * steps + 1
+    ours, theirs = {**earlier.weights(), **later.weights()}, whole.weights()
+    # A checksum follows the last of the steps that were sent together, and how many those are depends on the speed.
+    both = [step for step in ours if step in theirs and int(step) > 2 * steps]
+    assert len(both) > steps
+    assert [ours[step] for step in both] == [theirs[step] for step in both]
+    assert [str(each) for each in load_changes(later.run.folder)] == [
+        "from epoch 3 on: compression=gzip on a new dataset, by somebody"
+    ]
+    epochs = read(later.run.folder / "record", "epochs")["step"].tolist()
+    assert epochs == [3, 4, 5]
+
+
+@pytest.mark.long
+def test_a_damaged_checkpoint_is_refused(settings: Settings, images: Path, tmp_path: Path):
+    first, second = publish(images, tmp_path), publish(images, tmp_path, compression="gzip")
+    earlier = Training(prepare_run(settings, first, "earlier"))
+    assert earlier.run_process(REQUEST="1 dataset=compression=gzip") == 0
+    later = Training(prepare_run(continued_settings(earlier.run.folder, {"compression": "gzip"}), second, "later"))
+    for checkpoint in (earlier.run.folder / "checkpoints").iterdir():
+        checkpoint.write_bytes(checkpoint.read_bytes()[:100])
+    assert later.run_process() == 1
+    failure = (later.run.folder / "failure.json").read_text()
+    assert "checkpoint-000001-" in failure
+    assert "so no training can continue from it" in failure
