@@ -146,9 +146,7 @@ def request_dataset(folder: Place, values: Mapping[str, Any], by: str, promised:
     advice said of it. Raises as `request_change` does, and BadInput if another dataset was requested before.
     """
     change = Change(DATASET, values_in_words(values), round(time.time(), 3), _name_of(by), promised=promised)
-    earlier = [each for each in load_changes(folder) if each.field == DATASET and not each.refused]
-    if not earlier:
-        _settings_under_way(folder)
+    require_under_way(folder)
 
     def added(changes: Sequence[Change]) -> list[Change]:
         nonlocal change
@@ -162,6 +160,12 @@ def request_dataset(folder: Place, values: Mapping[str, Any], by: str, promised:
 
     _rewrite(folder, added)
     return change
+
+
+def require_under_way(folder: Place) -> None:
+    """Refuse a training that another one cannot continue, unless it has ended for that. Raises as `request_change`."""
+    if not any(each.field == DATASET and not each.refused for each in load_changes(folder)):
+        _settings_under_way(folder)
 
 
 def take_over(folder: Place, change: Change) -> None:

@@ -28,6 +28,7 @@ from pipeline.runs.changes import (
     newest_settings,
     replace_changes,
     request_dataset,
+    require_under_way,
     values_in_words,
 )
 from pipeline.runs.files import RUN, read_required, require_run_format, with_moved_dataset
@@ -67,6 +68,7 @@ def continued_settings(training: Place, values: Mapping[str, Any]) -> Settings:
         DatasetError: There is no training.
     """
     earlier = _load_earlier(training)
+    require_under_way(training)
     kind, dataset = earlier.settings.example_kind, earlier.dataset
     names = [*dataset_settings(kind), *changeable_settings(kind)]
     if unknown := [name for name in values if name not in names]:
