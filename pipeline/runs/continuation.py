@@ -11,6 +11,7 @@ training under way ends before the same epoch again, and its last checkpoint sta
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.config.automatic import TrainingSettings, deciding_values, training_settings
@@ -85,7 +86,7 @@ def continued_settings(training: Place, values: Mapping[str, Any]) -> Settings:
     before = _values_of(earlier)
     origin = {"source_uri": earlier.settings.source_uri or dataset.source["uri"], "dataset_name": dataset.name}
     changed = {**_companions(training, values), **values}
-    settings = validated(Settings, {**before, **origin, **changed, "continues": str(training)}, strict=False)
+    settings = validated(Settings, {**before, **origin, **changed, "continues": str(_resolved(training))}, strict=False)
     if all(getattr(settings, name) == before[name] for name in changed):
         raise SettingsError(f"{values_in_words(changed)} is what the training {training} has: nothing changes")
     return settings
@@ -104,7 +105,7 @@ def request_continuation(settings: Settings, dataset: Dataset, by: str, promised
     """
     training = place_of(settings.continues)
     earlier = _load_earlier(training)
-    if str(workspace_of(training)) != str(place_of(settings.workspace)):
+    if _resolved(workspace_of(training)) != _resolved(place_of(settings.workspace)):
         raise SettingsError(
             f"continues must name a training of the workspace {settings.workspace}, got {settings.continues}"
         )
@@ -130,8 +131,8 @@ def end_of(training: Place) -> End | None:
     change = next((each for each in load_changes(training) if each.field == DATASET and each.epoch), None)
     if change is None:
         raise BadInput(f"the training {training} was over before it could be continued: nothing is left to train")
-    epochs_done = change.epoch - 1
-    checkpoint = training / "checkpoints" / checkpoint_name(epochs_done, epochs_done * _load_earlier(training)[3])
+    epochs_done, steps_per_epoch = change.epoch - 1, _load_earlier(training).steps_per_epoch
+    checkpoint = training / "checkpoints" / checkpoint_name(epochs_done, epochs_done * steps_per_epoch)
     # The mirror of a bucket copies the checkpoints last.
     return End(change, checkpoint) if checkpoint.exists() else None
 
@@ -160,6 +161,10 @@ def _load_earlier(training: Place) -> _Earlier:
     settings = newest_settings(training_settings(content["settings"]), load_changes(training))
     address = content["dataset"]
     return _Earlier(settings, load_allowed(place_of(address)), address, content["steps_per_epoch"])
+
+
+def _resolved(place: Place) -> Place:
+    return place.resolve() if isinstance(place, Path) else place
 
 
 def _stored_settings(dataset: Dataset) -> dict[str, Any]:

@@ -59,6 +59,13 @@ def test_a_continued_training_has_the_settings_of_the_other_one_but_for_its_data
     assert later.continued_folder == run.folder
 
 
+def test_the_training_may_be_named_by_a_relative_path(run: Run, source: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(run.folder.parent)
+    settings = continued_settings(Path(run.folder.name), {"compression": "gzip"})
+    assert settings.continues == str(run.folder)
+    assert request_continuation(settings, load(built(settings, source)), "Ada").is_requested
+
+
 def test_a_training_without_it_keeps_its_folder(run: Run, source: Path, tmp_path: Path):
     """The folder is named by the identity, which had no `continues` before this setting existed."""
     settings = continued_settings(run.folder, {"compression": "gzip"})

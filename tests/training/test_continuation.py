@@ -1,6 +1,8 @@
 """A training that continues another one on a new dataset: the same examples, weights and optimizer."""
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,13 +10,15 @@ import pytest
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.monitor import read
-from pipeline.runs.changes import load_changes
+from pipeline.runs.changes import CONTINUES, DATASET, load_changes, request_dataset
 from pipeline.runs.continuation import continued_settings
 from pipeline.runs.launch import prepare_run
+from pipeline.runs.promises import load_promises
 from pipeline.runs.run import load_result
 from tests.conftest import MakeImages
 from tests.published import publish
 from tests.training.test_exact_resume import Training
+from tests.waiting import until
 
 EPOCHS = 5
 
@@ -84,3 +88,41 @@ def test_a_damaged_checkpoint_is_refused(settings: Settings, images: Path, tmp_p
     failure = (later.run.folder / "failure.json").read_text()
     assert "checkpoint-000001-" in failure
     assert "so no training can continue from it" in failure
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_command_goes_on_after_it_was_killed_and_keeps_its_promise(images: Path, tmp_path: Path):
+    """An earlier command has built the dataset, requested the end of the training, and was killed. So is the next one.
+
+    Its first request came with a promise.
+    """
+    values = {"workspace": tmp_path, "local_folder": tmp_path, "source_uri": images, "epochs": 30, "image_size": 32}
+    values |= {"simulated_step_ms": 60.0, "batch_size": 4, "cache": "off"}
+    run = started("run", *(part for name, value in values.items() for part in ("--set", f"{name}={value}")))
+    [checkpoint] = until(lambda: [*tmp_path.glob("runs/manual/*/checkpoints/checkpoint-000001-*")], 300)
+    training = checkpoint.parents[1]
+    request_dataset(training, {"prepare": "resize", "prepare_size": 36}, "Ada", promised=(1.6, 1.5, 1.75))
+    killed = started("apply", str(training), "prepare=resize")
+    until(
+        lambda: [path for path in tmp_path.glob("runs/manual/*/checkpoints/*.npz") if path.parents[1] != training], 300
+    )
+    killed.kill()
+    killed.wait()
+    assert run.wait() == 0
+    assert started("apply", str(training), "prepare=resize").wait() == 0
+
+    [later] = [path.parent for path in tmp_path.glob("runs/manual/*/result.json") if path.parent != training]
+    [end], [begin] = load_changes(training), load_changes(later)
+    assert (end.field, begin.field, end.epoch) == (DATASET, CONTINUES, begin.epoch)
+    assert end.measured == begin.measured > 0
+    [promise] = load_promises(tmp_path)
+    assert promise.change == "prepare=resize, prepare_size=36 on a new dataset"
+    assert (promise.training, promise.epoch) == (f"runs/manual/{later.name}", begin.epoch)
+    assert (tuple(promise.promised), promise.measured) == ((1.6, 1.5, 1.75), begin.measured)
+    epochs = [read(each / "record", "epochs")["step"].tolist() for each in (training, later)]
+    assert epochs == [[*range(1, begin.epoch)], [*range(begin.epoch, 31)]]
+
+
+def started(*arguments: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-m", "pipeline", *arguments])
