@@ -8,10 +8,10 @@ _OF_BUILD = settings_with(UsedBy.BUILD)
 _OF_ALL = settings_with(UsedBy.BUILD | UsedBy.TRAIN)
 _WITHOUT_EFFECT = frozenset(
     {"num_training_servers", "learning_rate", "patience", "promote", "max_worse"}
-    | {"comet_project", "cache", "prepare", "prepare_size", "engine"}
+    | {"comet_project", "cache", "prepare", "prepare_size", "engine", "continues"}
 )
-"""Settings without an effect on a comparison: there is one server and one machine, no training ends early, the model is
-not kept, and contenders set `cache`, `prepare` and `prepare_size`."""
+"""Settings without an effect on a comparison: there is one server and one machine, no training ends early or continues
+another one, the model is not kept, and contenders set `cache`, `prepare` and `prepare_size`."""
 
 FORM_SETTINGS = {
     "image_training": settings_for(IMAGES, _OF_ALL),

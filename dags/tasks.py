@@ -4,9 +4,9 @@ import logging
 import os
 from collections.abc import Collection
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import get_current_context, task
+from airflow.sdk import PokeReturnValue, get_current_context, task
 
 from dags.gpu_pool import GPU_POOL, pool_command
 from dags.notify import notify
@@ -17,6 +17,11 @@ from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import SettingsError
 from pipeline.storage import place_of
 
+if TYPE_CHECKING:
+    from pipeline.dataset.manifest import Dataset
+
+POLL_S = 10
+"""Seconds between two looks at a training that is about to end."""
 _log = logging.getLogger(__name__)
 
 
@@ -197,17 +202,28 @@ def commit(settings: dict[str, Any]) -> dict[str, Any]:
     return published
 
 
-@task(execution_timeout=timedelta(minutes=30))
-def servers(settings: dict[str, Any], dataset: str) -> list[int]:
+@task.sensor(
+    mode="reschedule",
+    poke_interval=POLL_S,
+    timeout=timedelta(days=7).total_seconds(),
+    execution_timeout=timedelta(minutes=30),
+)
+def servers(settings: dict[str, Any], dataset: str) -> PokeReturnValue:
     """Check that the training can start, and start a task for each of its servers.
 
+    A training with `continues` waits until the other training has ended its epoch. If that one has failed, clear its
+    task `train`: it ends at its next epoch.
+
     *Cost*: seconds, and no GPU. *A failure*: the dataset or the weights are missing, or the dataset has too few shards
-    for the servers. The message says which. The log names the pool that the training needs.
+    for the servers. Or the training in `continues` is over, or has other examples or settings. The message says which.
+    The log names the pool that the training needs.
     """
     from pipeline.runs.requirements import require_startable
 
     checked = settings_from(settings)
-    require_startable(checked, place_of(dataset))
+    content = require_startable(checked, place_of(dataset))
+    if checked.continues and not _has_ended_for(checked, content):
+        return PokeReturnValue(is_done=False)
     # A task cannot look up pools, and Airflow 3.3 reports a missing pool only in the scheduler's log.
     _log.info(
         "the training needs %d slots of the pool %r. If `train` stays in the state scheduled, the pool is missing or "
@@ -217,7 +233,17 @@ def servers(settings: dict[str, Any], dataset: str) -> list[int]:
         pool_command(checked.num_training_servers),
     )
     _warn_of_slots(checked)
-    return list(range(checked.num_training_servers))
+    return PokeReturnValue(is_done=True, xcom_value=list(range(checked.num_training_servers)))
+
+
+def _has_ended_for(settings: Settings, dataset: "Dataset") -> bool:
+    """Request that the training `settings.continues` ends, and return whether it has."""
+    from pipeline.runs.continuation import end_of, request_continuation
+
+    run = get_current_context()["dag_run"]
+    request = request_continuation(settings, dataset, getattr(run, "triggering_user_name", None) or run.run_id)
+    _log.info("%s: %s", settings.continues, request)
+    return end_of(place_of(settings.continues)) is not None
 
 
 @task(execution_timeout=timedelta(minutes=30))

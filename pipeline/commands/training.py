@@ -3,17 +3,22 @@
 import argparse
 import logging
 import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
 
 from pipeline.commands.command import RUN_ID, Result, argument, command, printer_at, program
 from pipeline.commands.options import reachable, settings_of
-from pipeline.config.settings import Settings
-from pipeline.errors import SettingsError
+from pipeline.config.declarations import ChangesDataset
+from pipeline.config.settings import Settings, declared
+from pipeline.errors import BadInput, SettingsError
 from pipeline.storage import Place, is_bucket, place_of
 from pipeline.storage.local import FULL
 
+POLL_S = 1.0
+"""Seconds between two looks at a training that is about to end."""
 _log = logging.getLogger(__name__)
 
 
@@ -55,6 +60,8 @@ def _trained(settings: Settings, dataset: Place) -> Result:
     from pipeline.runs.launch import train
     from pipeline.runs.promotion import promote_if_better
 
+    if settings.continues:
+        _end_continued(settings, dataset, psutil.Process().username())
     result = train(settings, dataset, RUN_ID)
     folder = place_of(result["run"])
     # This comes before the report, which shows the result.
@@ -80,15 +87,20 @@ def report_of(run: Place) -> str:
         return ""
 
 
+def _format_applied(result: Result) -> str:
+    changes = "\n".join(result["changes"])
+    return f"{changes}\n{_OUTCOME(result)}" if "metrics" in result else changes
+
+
 @command(
     "apply",
     "workspace/runs/RUN prefetch_batches=16",
     argument("run", help="folder of a run that is training, local or gs://"),
-    argument("changes", metavar="FIELD=VALUE", nargs="+", help="a setting, and its value from the next epoch on"),
-    printer=lambda result: "\n".join(result["changes"]),
+    argument("changes", metavar="FIELD=VALUE", nargs="+", help="a setting, and its value from an epoch on"),
+    printer=_format_applied,
 )
 def apply(options: argparse.Namespace) -> Result:
-    """Change settings of a training under way, from its next epoch on."""
+    """Change settings of a training under way from an epoch on, if necessary by a new dataset and a new training."""
     from pipeline.runs.changes import request_change, require_changeable
     from pipeline.runs.run import find_training
 
@@ -98,10 +110,62 @@ def apply(options: argparse.Namespace) -> Result:
         raise SettingsError(f"{unclear[0]!r} has no value: write FIELD=VALUE, such as prefetch_batches=16")
     by = psutil.Process().username()
     values = [(field.strip(), value.strip()) for field, _, value in pairs]
+    if any(field in declared(ChangesDataset) for field, _ in values):
+        return _continued(training, dict(values), by)
     # All of them before the first one is stored.
     require_changeable(training, values)
     requested = [request_change(training, field, value, by) for field, value in values]
     return {"run": str(training), "changes": [str(change) for change in requested]}
+
+
+def _continued(training: Place, values: Mapping[str, str], by: str) -> Result:
+    """Build the dataset with other settings, end the training under way, and continue it on that dataset.
+
+    If the command is killed, the same command goes on.
+    """
+    from pipeline.runs.changes import load_changes
+    from pipeline.runs.continuation import continued_settings
+    from pipeline.stages.build import build
+
+    settings = continued_settings(training, values)
+    built = build(settings, for_training=True)
+    dataset = place_of(built["dataset"])
+    _end_continued(settings, dataset, by, _promised(training, settings))
+    # Again, with the changes that the training has taken meanwhile.
+    settings = continued_settings(training, values)
+    result = {**built, **_trained(settings, dataset)}
+    return {**result, "changes": [str(change) for change in load_changes(place_of(result["run"]))]}
+
+
+def _promised(training: Place, settings: Settings) -> tuple[float, ...]:
+    """Return how many times faster the training should be, if its record says so."""
+    from pipeline.commands.advise import facts_of_run
+    from pipeline.runs.run import load_run
+    from pipeline.tuning.predictions import predictions
+
+    if not isinstance(training, Path):
+        return ()
+    for each in predictions(facts_of_run(load_run(training), is_measured=False)):
+        if each.needs_dataset and all(getattr(settings, name) == value for name, value in each.change.items()):
+            return tuple(each.factor)
+    return ()
+
+
+def _end_continued(settings: Settings, dataset: Place, by: str, promised: tuple[float, ...] = ()) -> None:
+    """Request that the training `settings.continues` ends, and wait for it. Raises BadInput if it is not running."""
+    from pipeline.dataset.manifest import load
+    from pipeline.runs.continuation import end_of, request_continuation
+    from pipeline.runs.run import is_running
+
+    training = place_of(settings.continues)
+    _log.info("%s", request_continuation(settings, load(dataset), by, promised))
+    while end_of(training) is None:
+        if isinstance(training, Path) and not is_running(training) and end_of(training) is None:
+            raise BadInput(
+                f"the training {training} is not running, so it cannot end its epoch: run it again with its own "
+                "command, and repeat this command meanwhile"
+            )
+        time.sleep(POLL_S)
 
 
 def _format_recovered(result: Result) -> str:

@@ -59,6 +59,13 @@ class ChangesAtEpoch:
     """Marks a setting that a training under way can change from its next epoch on: see `pipeline/runs/changes.py`."""
 
 
+class ChangesDataset:
+    """Marks a setting that a training under way can change by a new dataset, on which a new training continues it.
+
+    Each split of the new dataset has the same examples: see `pipeline/runs/continuation.py`.
+    """
+
+
 class AllowedBy(Flag):
     """The lists of the administrator that permit the value of a setting: see `allowed.py`. One of them is enough.
 

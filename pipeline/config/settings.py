@@ -44,6 +44,7 @@ from pipeline.config.declarations import (
     TRAINING,
     AllowedBy,
     ChangesAtEpoch,
+    ChangesDataset,
     ChangesReading,
     ChangesStep,
     Decides,
@@ -127,7 +128,16 @@ else:
 
 
 _Marker = TypeVar(
-    "_Marker", Decides, UsedBy, InFingerprint, ChangesAtEpoch, ChangesReading, ChangesStep, AllowedBy, OnlyFor
+    "_Marker",
+    Decides,
+    UsedBy,
+    InFingerprint,
+    ChangesAtEpoch,
+    ChangesDataset,
+    ChangesReading,
+    ChangesStep,
+    AllowedBy,
+    OnlyFor,
 )
 _Flags = TypeVar("_Flags", Decides, UsedBy)
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -511,6 +521,7 @@ class _SettingsBeforeGate(BaseModel):
         Decides.DATASET,
         UsedBy.BUILD,
         ChangesReading(),
+        ChangesDataset(),
         InFingerprint(),
         OnlyFor(IMAGES),
         SHARDS,
@@ -523,7 +534,14 @@ class _SettingsBeforeGate(BaseModel):
     )
 
     prepare_size: Annotated[
-        int, Decides.DATASET, UsedBy.BUILD, ChangesReading(), InFingerprint(), OnlyFor(IMAGES), SHARDS
+        int,
+        Decides.DATASET,
+        UsedBy.BUILD,
+        ChangesReading(),
+        ChangesDataset(),
+        InFingerprint(),
+        OnlyFor(IMAGES),
+        SHARDS,
     ] = Field(
         256,
         title="Prepared image size",
@@ -550,7 +568,9 @@ class _SettingsBeforeGate(BaseModel):
         "and 0 for others.",
     )
 
-    compression: Annotated[Literal["none", "gzip"], Decides.DATASET, UsedBy.BUILD, ChangesReading(), SHARDS] = Field(
+    compression: Annotated[
+        Literal["none", "gzip"], Decides.DATASET, UsedBy.BUILD, ChangesReading(), ChangesDataset(), SHARDS
+    ] = Field(
         "none",
         title="Compression",
         description="gzip makes shards of raw pixels smaller. It hardly helps with encoded images.",
@@ -614,6 +634,14 @@ class Settings(_SettingsToGate):
         title="Pretrained weights",
         description="Local file (.weights.h5 or .keras) that the model starts from. Empty: random weights; "
         "nothing is downloaded.",
+    )
+
+    continues: Annotated[PlaceText, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.WORKSPACES, TRAINING] = Field(
+        "",
+        title="Training to continue",
+        description="Folder of a training under way on the same examples, in the same workspace. It ends after its "
+        "next epoch, and this training continues with its weights and its optimizer. `tenfold apply` and the tab "
+        "Training set it. Empty: a training that starts with its first epoch.",
     )
 
     shuffle_megabytes: Annotated[int, Decides.TRAINING, UsedBy.TRAIN, ChangesReading(), ChangesAtEpoch(), TRAINING] = (

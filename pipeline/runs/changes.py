@@ -15,14 +15,14 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline import storage
 from pipeline.config.automatic import TrainingSettings, training_settings
-from pipeline.config.declarations import ChangesAtEpoch
+from pipeline.config.declarations import ChangesAtEpoch, ChangesDataset
 from pipeline.config.settings import declared, settings_for, validated
 from pipeline.errors import BadInput, ConflictError, DatasetError, SettingsError
 from pipeline.runs.files import CHANGES, RESULT, RUN, read_required, require_run_format
@@ -33,6 +33,12 @@ CACHES = ("off", "memory", "disk")
 """The values that `cache` can change to. `auto` would depend on the memory that is free when a training goes on."""
 MAX_BYTES = 1 << 20
 """Maximum size of the file. Others may write it."""
+DATASET = "dataset"
+"""The field of a change that a training takes by its end: another one continues it on a new dataset
+(pipeline/runs/continuation.py). Its value names the settings of the new dataset, in words."""
+CONTINUES = "continues"
+"""The field of the same change in the training that continues the other one."""
+_OF_DATASETS = (DATASET, CONTINUES)
 MAX_NAME = 200
 """Maximum length of the name of the person, in characters."""
 ATTEMPTS = 20
@@ -63,6 +69,8 @@ class Change:
     @property
     def words(self) -> str:
         """The setting with its value."""
+        if self.field in _OF_DATASETS:
+            return f"{self.value} on a new dataset"
         return f"{self.field}={_as_set(self.value)}"
 
     @property
@@ -99,6 +107,11 @@ def changeable_settings(kind: str) -> list[str]:
     return settings_for(kind, declared(ChangesAtEpoch))
 
 
+def dataset_settings(kind: str) -> list[str]:
+    """Return the settings that a training on a kind of examples can change by a new dataset."""
+    return settings_for(kind, declared(ChangesDataset))
+
+
 def request_change(folder: Place, field: str, value: Any, by: str) -> Change:
     """Request a change of a training, and return it. The training takes it before its next epoch.
 
@@ -115,8 +128,7 @@ def request_change(folder: Place, field: str, value: Any, by: str) -> Change:
     """
     settings = _settings_under_way(folder)
     value = checked(settings, field, value)
-    name = "".join(each if each.isprintable() else " " for each in by)[:MAX_NAME]
-    requested = Change(field, value, round(time.time(), 3), name)
+    requested = Change(field, value, round(time.time(), 3), _name_of(by))
 
     def added(changes: Sequence[Change]) -> list[Change]:
         if value == newest_values(settings.model_dump(), changes)[field]:
@@ -125,6 +137,46 @@ def request_change(folder: Place, field: str, value: Any, by: str) -> Change:
 
     _rewrite(folder, added)
     return requested
+
+
+def request_dataset(folder: Place, values: Mapping[str, Any], by: str, promised: tuple[float, ...] = ()) -> Change:
+    """Request that a training ends before its next epoch, because another one continues it on a new dataset.
+
+    `values` are the settings of the new dataset that differ. The same request is stored once. `promised` is what the
+    advice said of it. Raises as `request_change` does, and BadInput if another dataset was requested before.
+    """
+    change = Change(DATASET, values_in_words(values), round(time.time(), 3), _name_of(by), promised=promised)
+    require_under_way(folder)
+
+    def added(changes: Sequence[Change]) -> list[Change]:
+        nonlocal change
+        requested = next((each for each in changes if each.field == DATASET and not each.refused), None)
+        if requested is None:
+            return [*changes, change]
+        if requested.value != change.value:
+            raise BadInput(f"the training {folder} already ends for another dataset: {requested}")
+        change = requested
+        return [*changes]
+
+    _rewrite(folder, added)
+    return change
+
+
+def require_under_way(folder: Place) -> None:
+    """Refuse a training that another one cannot continue, unless it has ended for that. Raises as `request_change`."""
+    if not any(each.field == DATASET and not each.refused for each in load_changes(folder)):
+        _settings_under_way(folder)
+
+
+def take_over(folder: Place, change: Change) -> None:
+    """Write into a training which change it continues another training with, unless it is written already."""
+    if not any(each.field == CONTINUES for each in load_changes(folder)):
+        _rewrite(folder, lambda changes: [replace(change, field=CONTINUES, measured=0.0), *changes])
+
+
+def values_in_words(values: Mapping[str, Any]) -> str:
+    """Return settings with their values, as a person sets them."""
+    return ", ".join(f"{name}={_as_set(value)}" for name, value in values.items())
 
 
 def require_changeable(folder: Place, values: Iterable[tuple[str, Any]]) -> None:
@@ -159,7 +211,7 @@ def newest_values(settings: Mapping[str, Any], changes: Iterable[Change]) -> dic
     if settings.get("advice", "off") == "off":
         return {}
     values = {name: settings[name] for name in changeable_settings(settings["example_kind"]) if name in settings}
-    return values | {change.field: change.value for change in changes if not change.refused}
+    return values | {change.field: change.value for change in changes if not change.refused and change.field in values}
 
 
 def newest_settings(settings: TrainingSettings, changes: Iterable[Change]) -> TrainingSettings:
@@ -174,7 +226,7 @@ def in_effect(settings: TrainingSettings, changes: Iterable[Change], epoch: int)
     """
     values, kept_from = dict[str, Any](), 1
     for change in changes:
-        if 0 < change.epoch <= epoch and not change.refused:
+        if 0 < change.epoch <= epoch and not change.refused and change.field not in _OF_DATASETS:
             values[change.field] = checked(settings, change.field, change.value)
             kept_from = change.epoch if change.field == "cache" else kept_from
     return InEffect(settings.model_copy(update=values), kept_from)
@@ -272,13 +324,17 @@ def _is_whole(change: Change) -> bool:
     numbers = change.at, change.epoch, change.measured, *change.promised
     return (
         all(isinstance(text, str) for text in texts)
-        and change.field in declared(ChangesAtEpoch)
+        and change.field in (*_OF_DATASETS, *declared(ChangesAtEpoch))
         and isinstance(change.value, int | float | str)
         and isinstance(change.epoch, int)
         and all(isinstance(number, int | float) and isfinite(number) for number in numbers)
         and (isinstance(change.value, str) or isfinite(change.value))
         and len(change.promised) in (0, 3)
     )
+
+
+def _name_of(person: str) -> str:
+    return "".join(each if each.isprintable() else " " for each in person)[:MAX_NAME]
 
 
 def _as_set(value: object) -> str:

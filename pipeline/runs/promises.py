@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import exp, log
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,9 +22,12 @@ from pipeline.config.workspace import workspace_of
 from pipeline.errors import DatasetError, TenfoldError
 from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.epochs import usual_epochs, whole_epochs
-from pipeline.runs.changes import Change, edit_lines, load_changes, replace_changes, save_copy
+from pipeline.runs.changes import DATASET, Change, edit_lines, load_changes, replace_changes, save_copy
 from pipeline.storage import Place
 from pipeline.system.os_errors import unless_missing
+
+if TYPE_CHECKING:
+    import pandas
 
 TABLE = "promises.jsonl"
 """The table, in the workspace: a line of JSON for each promise."""
@@ -59,29 +62,36 @@ class Promise:
         return self.promised.value / self.measured - 1
 
 
-def prove(folder: Path, training: Place, epochs: int) -> list[Change]:
+def prove(folder: Path, training: Place, epochs: int, continued: Path | None = None) -> list[Change]:
     """Return the changes of a training of some epochs, with what its record in `folder` shows by now.
 
-    They are stored at the place of the training.
+    They are stored at the place of the training. `continued` is the folder of the training that it continues, if any.
     """
     changes = load_changes(training)
-    proved = with_measurements(folder / "record", changes, epochs)
+    proved = with_measurements(folder / "record", changes, epochs, continued)
     if proved != changes:
         replace_changes(training, dict(zip(changes, proved, strict=True)))
         save_copy(folder, training, proved)
     return proved
 
 
-def with_measurements(record: Path, changes: Sequence[Change], epochs: int) -> list[Change]:
+def with_measurements(
+    record: Path, changes: Sequence[Change], epochs: int, continued: Path | None = None
+) -> list[Change]:
     """Return the changes of a training of some epochs, each that was promised something with what its record shows.
 
-    Of changes that began with the same epoch, the record cannot tell which one made the difference.
+    Of changes that began with the same epoch, the record cannot tell which one made the difference. `continued` is the
+    folder of the training that this one continues, if any.
     """
     if not any(change.promised for change in changes):
         return [*changes]
+    import pandas
+
     begun = Counter(change.epoch for change in changes if change.epoch and not change.refused)
     cached = {change.epoch for change in changes if change.field == "cache"}
     found = whole_epochs(record)
+    if continued and len(earlier := _epochs_before(continued)):
+        found = pandas.concat([earlier, found])
     borders = [1, *sorted(begun), int(found.index.max()) + 1 if len(found) else 1]
     gains = {}
     for before, epoch, after in zip(borders, borders[1:], borders[2:], strict=False):
@@ -93,6 +103,12 @@ def with_measurements(record: Path, changes: Sequence[Change], epochs: int) -> l
         replace(change, measured=gains.get(change.epoch, 0.0)) if change.promised and not change.refused else change
         for change in changes
     ]
+
+
+def _epochs_before(continued: Path) -> "pandas.DataFrame":
+    """Return the epochs of a continued training since its last own change; none if its record is elsewhere."""
+    taken = [each.epoch for each in load_changes(continued) if each.epoch and each.field != DATASET]
+    return whole_epochs(continued / "record").loc[max(taken, default=1) :]
 
 
 def load_promises(workspace: Place) -> list[Promise]:

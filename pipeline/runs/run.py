@@ -139,6 +139,16 @@ class Run:
         require_allowed(self.settings.model_copy(update={"dataset": self.dataset}))
 
     @property
+    def continued_folder(self) -> Path | None:
+        """The folder on this worker of the training that this one continues; None if it continues none."""
+        if not self.settings.continues:
+            return None
+        place = storage.place_of(self.settings.continues)
+        return local_run_folder(self.settings.workspace, self.settings.local_folder, self.run_id).parent.joinpath(
+            place.parent.name, place.name
+        )
+
+    @property
     def model_path(self) -> Path:
         """The file of the best model, once the training is complete."""
         return self.folder / "model.keras"
@@ -176,9 +186,19 @@ def _key(settings: TrainingSettings, dataset_version: str) -> str:
     """
     content = deciding_values(settings)
     content |= {"dataset": dataset_version, "format": RUN_FORMAT}
+    if not settings.continues:
+        del content["continues"]  # A training that was started before this setting existed keeps its folder.
     if settings.weights:
         content["weights"] = f"{crc32c_of(Path(settings.weights)):08x}"  # The content decides, not the path.
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
+
+
+def checkpoint_name(epochs_done: int, step: int) -> str:
+    """Return the name of a checkpoint, in the folder `checkpoints` of a training.
+
+    It has both numbers: the end of an epoch has the step of its last training step, before the validation.
+    """
+    return f"checkpoint-{epochs_done:06d}-{step:010d}.npz"
 
 
 def local_run_folder(workspace: str, local_folder: str, run_id: str) -> Path:
@@ -367,7 +387,8 @@ def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None
         "limit": verdict.limit.value,
         "limits": [limit.value for limit in verdict.limits],
         **numbers(verdict),
-        "epochs": len(read(run.folder / "record", "epochs")),
+        # Not their number in the record: another training may have done the first ones.
+        "epochs": int(read(run.folder / "record", "epochs")["step"].max()),
     }
     _write(run.folder / RESULT, result)
 
@@ -458,6 +479,12 @@ def run_lock(folder: Path, stopping: Callable[[], bool]) -> Iterator[None]:
                 )
             time.sleep(0.2)
         yield
+
+
+def is_running(folder: Path) -> bool:
+    """Return whether a process on this machine is training in a folder."""
+    with open(folder / "lock", "ab") as lock:
+        return not try_lock(lock.fileno())
 
 
 def describe_progress(places: Mapping[str, Any], run_id: str) -> str:

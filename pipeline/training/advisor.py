@@ -6,15 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config.automatic import TrainingSettings
+from pipeline.config.declarations import ChangesDataset
+from pipeline.config.settings import declared
 from pipeline.config.workspace import workspace_of
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import TenfoldError
 from pipeline.monitor.epochs import whole_epochs
 from pipeline.monitor.verdict import Verdict
-from pipeline.runs.changes import load_changes, newest_settings
+from pipeline.runs.changes import CONTINUES, load_changes, newest_settings
+from pipeline.runs.continuation import save_measured
 from pipeline.runs.offers import Offer, save_offers
 from pipeline.runs.promises import machine_of, promises_on, prove, save_promises
 from pipeline.runs.run import Run
+from pipeline.storage import place_of
 from pipeline.system.host import host_facts
 from pipeline.system.resources import available_memory
 from pipeline.tuning.advice import with_advice
@@ -74,7 +78,7 @@ class Advisor:
             if settings != self._settings:
                 self._since = self._run.settings.epochs - epochs_left
             self._settings, self._epochs_left = settings, epochs_left
-            return [each.change for each in self._offered()]
+            return [each.change for each in self._offered() if each.at_epoch]
 
     def save_promises(self) -> None:
         """Add what was promised of the changes of a training that is over, and what they did, to its workspace."""
@@ -82,9 +86,11 @@ class Advisor:
         training = run.training
         try:
             workspace = workspace_of(training)
-            proved = prove(run.folder, training, run.settings.epochs)
+            proved = prove(run.folder, run.training, run.settings.epochs, run.continued_folder)
             name = str(training).removeprefix(f"{workspace}/")
             save_promises(workspace, name, self._machine, proved)
+            if continued := next((each for each in proved if each.field == CONTINUES and each.measured), None):
+                save_measured(place_of(run.settings.continues), continued)
         except (TenfoldError, OSError) as error:
             _log.warning("what the advice promised is not in the table of the workspace: %s", error)
 
@@ -124,5 +130,6 @@ class Advisor:
 
 
 def _worth_making(found: Iterable[Prediction]) -> list[Prediction]:
-    """Return the changes that are worth making, and that a training under way can make."""
-    return [each for each in found if each.at_epoch and each.is_gain]
+    """Return the changes that are worth making, and that a training under way can make: itself, or by its end."""
+    by_dataset = declared(ChangesDataset).keys()
+    return [each for each in found if each.is_gain and (each.at_epoch or each.change.keys() <= by_dataset)]

@@ -15,6 +15,7 @@ from pipeline.config.declarations import ChangesReading
 from pipeline.config.settings import declared
 from pipeline.errors import SettingsError, TenfoldError
 from pipeline.runs.changes import (
+    DATASET,
     Change,
     InEffect,
     as_numbers,
@@ -112,6 +113,21 @@ class CurrentInput:
         except (TenfoldError, OSError) as error:
             _log.warning("the change that gains most cannot be requested: %s", error)
 
+    def is_continued(self, epoch: int, step: int) -> bool:
+        """Return whether another training continues this one from an epoch (from 1) on, which has begun with no step.
+
+        At least one epoch is trained here. True on all servers but 0.
+        """
+        if not self._run.server.is_chief:
+            return True
+        if self._run.settings.advice == "off" or epoch == 1 or step > (epoch - 1) * self._training.steps_per_epoch:
+            return False
+        requested = {asked: answer for asked, answer in self._requested(epoch).items() if asked.field == DATASET}
+        if requested:
+            self._answer(requested)
+        # An attempt that goes on after a kill must end before the same epoch.
+        return any(each.field == DATASET and 0 < each.epoch <= epoch for each in self._taken)
+
     def refuse_rest(self) -> None:
         """Refuse what was requested in the last epoch, which nothing follows."""
         if self._run.server.is_chief and self._run.settings.advice != "off":
@@ -129,7 +145,9 @@ class CurrentInput:
             for change in self._taken
         ):
             try:
-                proved = prove(self._run.folder, self._run.training, self._run.settings.epochs)
+                proved = prove(
+                    self._run.folder, self._run.training, self._run.settings.epochs, self._run.continued_folder
+                )
             except (TenfoldError, OSError) as error:
                 _log.warning("what the changes have gained cannot be stored: %s", error)
             else:
@@ -139,7 +157,8 @@ class CurrentInput:
         """Set what the epoch is trained with. The servers agree on it, and server 0 writes it before they do so."""
         settings, is_chief = self._run.settings, self._run.server.is_chief
         takes_changes = settings.advice != "off" and is_chief and not has_begun
-        answers = self._requested(epoch) if takes_changes else {}
+        requested = self._requested(epoch) if takes_changes else {}
+        answers = {asked: answer for asked, answer in requested.items() if asked.field != DATASET}
         wanted = self._shared(in_effect(settings, [*self._taken, *answers.values()], epoch))
         if not has_begun and wanted != self.effect and wanted.kept_from == epoch:
             refusal = replace(self._data, settings=wanted.settings, kept_from=epoch).refusal_to_keep()
@@ -168,6 +187,8 @@ class CurrentInput:
         return {change: self._answer_to(change, epoch) for change in requested}
 
     def _answer_to(self, change: Change, epoch: int) -> Change:
+        if change.field == DATASET:
+            return replace(change, epoch=epoch)
         try:
             value = checked(self._run.settings, change.field, change.value)
             return replace(

@@ -94,7 +94,7 @@ def _train(
         try:
             training.callbacks.begin(training.start)
             for epoch in range(epochs_done + 1, epochs + 1):
-                if _is_over(training, keeper, epochs_done) or not training.callbacks.begin_epoch(epoch):
+                if _is_over(training, current, loop, keeper, epochs_done) or not training.callbacks.begin_epoch(epoch):
                     break
                 if epoch > training.start.epochs_done + 1:
                     _change(current, epoch, loop, keeper, best_changes)
@@ -113,13 +113,18 @@ def _train(
             raise
 
 
-def _is_over(training: Training, keeper: Keeper, epochs_done: int) -> bool:
-    """Return whether the training ends early, because it does not get better. All servers must call this together."""
-    if not training.run.settings.patience:
+def _is_over(training: Training, current: CurrentInput, loop: EpochLoop, keeper: Keeper, epochs_done: int) -> bool:
+    """Return whether the training ends early: it does not get better, or another one continues it.
+
+    All servers must call this together.
+    """
+    settings = training.run.settings
+    if not settings.patience and settings.advice == "off":
         return False
-    has_stalled = keeper.has_stalled(epochs_done)
-    # Only server 0 knows the best epoch. The others agree with whatever it says.
-    return has_stalled if training.run.server.count == 1 else all_agree(has_stalled, training.strategy)
+    is_over = current.is_continued(epochs_done + 1, loop.step)
+    is_over = is_over or bool(settings.patience and keeper.has_stalled(epochs_done))
+    # Only server 0 knows its requests and its best epoch. The others agree with whatever it says.
+    return is_over if training.run.server.count == 1 else all_agree(is_over, training.strategy)
 
 
 def _change(current: CurrentInput, epoch: int, loop: EpochLoop, keeper: Keeper, best_changes: BestChanges) -> None:

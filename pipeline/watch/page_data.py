@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from pipeline.runs.changes import load_changes, newest_values
+from pipeline.runs.changes import DATASET, dataset_settings, load_changes, newest_values
 from pipeline.runs.files import RunFiles, load_files
 from pipeline.runs.offers import load_offers
 from pipeline.watch.heartbeats import Heartbeats
@@ -68,9 +68,13 @@ def _changes(files: RunFiles, training: Path, is_over: bool) -> dict[str, Any]:
     """Return what changed in a training and when, and the values of the settings that can still change."""
     changes = load_changes(training)
     values = {} if is_over else newest_values(files.settings, changes)
+    is_ending = any(change.field == DATASET and not change.refused for change in changes)
+    names = dataset_settings(files.settings["example_kind"]) if values and not is_ending else []
+    values |= {name: files.settings[name] for name in names if name in files.settings}
     return {
         "sentences": [str(change) for change in changes],
         "values": [*values.items()],
+        "need_dataset": names,
         "offers": _offers(training, values),
     }
 

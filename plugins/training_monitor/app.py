@@ -29,7 +29,7 @@ from pipeline.errors import SizeError, StorageError, TenfoldError
 from pipeline.storage import Place, read_limited, require_size
 from pipeline.tuning.measurement import PAGE as INPUTS_PAGE
 from pipeline.watch.states import STATE_NAMES
-from plugins.training_monitor.changes import change, may_edit, require_edit, token_of, without_zero_byte
+from plugins.training_monitor.changes import change, continuation, may_edit, require_edit, token_of, without_zero_byte
 from plugins.training_monitor.dates import DatasetName, DatasetRuns, state_of_dates
 from plugins.training_monitor.listing import Column, ListQuery, MayRead, Sources, list_trainings, zone_of
 from plugins.training_monitor.runs import AirflowRun, EndedRuns, Link, Trainings, find_run
@@ -182,6 +182,7 @@ def build() -> FastAPI:
     app.get("/run", dependencies=_OF_THE_RUN)(run_page)
     app.get("/data", dependencies=_OF_THE_RUN)(bounded(data))
     app.post("/change", dependencies=[*_OF_THE_RUN, Depends(require_edit)])(bounded(change))
+    app.post("/continuation", dependencies=[*_OF_THE_RUN, Depends(require_edit)])(bounded(continuation))
     app.get("/compare")(_bounded(comparison, limiter=CapacityLimiter(MAX_COMPARISONS)))
     for address in DOCUMENTS:
         app.get(f"/{address}", dependencies=_OF_THE_RUN)(bounded(partial(document, address)))

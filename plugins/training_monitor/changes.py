@@ -1,14 +1,17 @@
-"""The one address that writes: a person changes a setting of a training under way, from its next epoch on.
+"""A person changes a setting of a training under way, from its next epoch on or by a new dataset and a new run.
 
 The browser sends the session cookie with every request, also with one that another site makes it send. So a request
 needs a token, which only a page of Airflow's origin can read.
 """
 
 import hmac
+import json
+import zlib
+from collections.abc import Callable, Hashable
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import urlencode
 
 from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_TOKEN
@@ -16,17 +19,27 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from fastapi import Body, Depends, Header, HTTPException, Request
 from fastapi.responses import JSONResponse
+from pydantic import StringConstraints
 
+from dags.form_settings import FORM_SETTINGS
 from pipeline.config.allowed import require_folder
 from pipeline.errors import BadInput, TenfoldError
 from plugins.training_monitor.runs import find_run
+from plugins.training_monitor.start import DAGS
 
 if TYPE_CHECKING:
+    from pipeline.storage import Place
     from pipeline.watch.questions import Questions
 
 MAX_VALUE = 100
 """Maximum length of the name of a setting, and of a value, in characters."""
+MAX_VALUES = 20
+"""Maximum number of values of one change."""
+MAX_RUN_ID = 200
+"""Maximum length of the part of the id of a new run that comes from another run. Airflow limits the whole id to 250."""
 Text = Annotated[str, Body(max_length=MAX_VALUE)]
+ShortText = Annotated[str, StringConstraints(max_length=MAX_VALUE)]
+Answer = TypeVar("Answer")
 _edit_runs = requires_access_dag(method="PUT", access_entity=DagAccessEntity.RUN)
 
 
@@ -81,24 +94,65 @@ def change(
     and 503 if the request cannot be stored.
     """
     from pipeline.runs.changes import request_change
-    from pipeline.watch.questions import NoAnswer
 
+    training = _training_of(request, dag_id, run_id, x_tenfold_token)
+    requested = partial(request_change, training, field, value, user.get_name())
+    key = ("change", training, field, value, user.get_name())
+    return JSONResponse({"words": str(_answered(request, training, key, requested))})
+
+
+def continuation(
+    request: Request,
+    dag_id: str,
+    run_id: str,
+    values: Annotated[dict[ShortText, ShortText], Body(embed=True, max_length=MAX_VALUES)],
+    x_tenfold_token: Annotated[str, Header()] = "",
+) -> JSONResponse:
+    """Return the run that continues the training of another run on a new dataset, as Airflow's API starts it.
+
+    The page starts it with the rights of the user. The same values always give the same id of the run, so that Airflow
+    refuses to start it twice. Nothing is changed here. Raises as `change` does.
+    """
+    from pipeline.runs.continuation import continued_settings
+
+    training = _training_of(request, dag_id, run_id, x_tenfold_token)
+    if dag_id not in DAGS:
+        words = f"a run of {dag_id} builds no dataset, so its training cannot be continued on another one"
+        raise HTTPException(HTTPStatus.CONFLICT, words)
+    key = ("continuation", training, *sorted(values.items()))
+    settings = _answered(request, training, key, partial(continued_settings, training, values))
+    number = zlib.crc32(json.dumps(sorted(values.items())).encode())
+    run = {
+        "dag_run_id": f"{run_id[:MAX_RUN_ID]}__{number:08x}",
+        "logical_date": None,
+        "conf": {name: getattr(settings, name) for name in FORM_SETTINGS[dag_id]},
+    }
+    return JSONResponse({"dag_id": dag_id, "run": run})
+
+
+def _training_of(request: Request, dag_id: str, run_id: str, token: str) -> "Place":
+    """Return the training of a run that goes on, if the token is that of the run. Raises as `change` does."""
     expected = token_of(request, dag_id, run_id)
-    if not expected or not hmac.compare_digest(x_tenfold_token.encode(), expected.encode()):
+    if not expected or not hmac.compare_digest(token.encode(), expected.encode()):
         raise HTTPException(HTTPStatus.FORBIDDEN, "the log-in of this page was renewed: try again")
     run = find_run(dag_id, run_id)
     if run is None or run.training is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, "this run has no training")
     if run.is_over:
         raise HTTPException(HTTPStatus.CONFLICT, "the run has ended, so nothing can change in its training")
+    return run.training
+
+
+def _answered(request: Request, training: "Place", key: Hashable, work: Callable[[], Answer]) -> Answer:
+    """Return what `work` returns for a training. A bucket has a deadline. Raises as `change` does."""
+    from pipeline.watch.questions import NoAnswer
+
     try:
-        require_folder(run.training)
-        requested = partial(request_change, run.training, field, value, user.get_name())
-        if isinstance(run.training, Path):
-            return JSONResponse({"words": str(requested())})
+        require_folder(training)
+        if isinstance(training, Path):
+            return work()
         questions: Questions = request.app.state.questions
-        key = ("change", run.training, field, value, user.get_name())
-        return JSONResponse({"words": str(questions.ask(run.training.bucket, key, requested))})
+        return questions.ask(training.bucket, key, work)
     except NoAnswer as error:  # The request stays under way.
         words = f"{error}. The change may still be stored: look at the changes of the training before you repeat it"
         raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, words) from error

@@ -22,7 +22,7 @@ def test_the_servers_task_names_the_pool_and_the_needed_slots(
     settings = settings_from({"workspace": str(tmp_path), "num_training_servers": 2})
     messages: list[str] = []  # Airflow disables the loggers that existed before its own.
     monkeypatch.setattr(tasks._log, "info", lambda message, *values: messages.append(message % values))
-    assert tasks.servers.function(settings.model_dump(), str(dataset)) == [0, 1]
+    assert tasks.servers.function(settings.model_dump(), str(dataset)).xcom_value == [0, 1]
     assert "2 slots of the pool 'gpu'" in messages[0]
     assert 'airflow pools set gpu 2 "trainings at once"' in messages[0]
     assert "pools set gpu" in TRAIN_DOC

@@ -12,11 +12,15 @@ import httpx
 import pytest
 
 from pipeline.config.automatic import training_settings
+from pipeline.config.settings import settings_from
 from pipeline.runs.changes import load_changes
 from pipeline.runs.files import OFFERS, RUN_FORMAT
+from pipeline.runs.launch import prepare_run
 from pipeline.storage import place_of
 from standins.fake_gcs import FakeGcs
+from tests.conftest import MakeImages
 from tests.plugins.test_trainings import Client, client, logged_in, with_cookie
+from tests.published import publish
 from tests.report.rich import rich_run
 from tests.waiting import until
 
@@ -134,6 +138,80 @@ def test_the_tab_offers_the_changes_that_the_training_predicts(client: Client, t
     for damaged in ("[]", '{"offers": [1]}', '{"offers": [{"words": "x", "change": 1}]}', "no json"):
         (training / OFFERS).write_text(damaged)
         assert shown(client, editor)["offers"] == []
+
+
+@pytest.fixture
+def trained(airflow_database: None, make_images: MakeImages, tmp_path: Path) -> Iterator[Path]:
+    """The folder of a training under way of the run `run` of `image_training`, with its dataset and its source."""
+    from tests.plugins.airflow_runs import add_dag, add_run, remove_all
+
+    source = make_images({"a": 12, "b": 12})
+    values = {"workspace": str(tmp_path), "source_uri": str(source), "image_size": 32, "batch_size": 8}
+    run = prepare_run(settings_from(values), publish(source, tmp_path), "run", dag="image_training")
+    add_dag("image_training", "us")
+    add_run("image_training", "run", str(run.folder), state="running")
+    yield run.folder
+    remove_all()
+
+
+def asked(client: Client, who: dict[str, str], token: str, **values: str) -> httpx.Response:
+    """Ask for the run that continues a training on a new dataset."""
+    address = f"/continuation?{urlencode({'dag_id': 'image_training', 'run_id': 'run'})}"
+    return client.post(address, {**who, "X-Tenfold-Token": token}, json.dumps({"values": values}).encode())
+
+
+def token_for(client: Client, who: dict[str, str]) -> str:
+    address = f"/data?{urlencode({'dag_id': 'image_training', 'run_id': 'run'})}"
+    changes = client.get(address, who).json()["status"]["changes"]
+    assert changes["need_dataset"] == ["prepare", "prepare_size", "compression"]
+    assert dict(changes["values"])["prepare"] == "keep"
+    return str(changes["token"])
+
+
+def test_the_run_that_continues_a_training_has_its_settings_and_always_the_same_id(client: Client, trained: Path):
+    editor = with_cookie("user", "us")
+    token = token_for(client, editor)
+    answer = asked(client, editor, token, prepare="resize", prepare_size="36")
+    assert answer.status_code == 200
+    run = answer.json()["run"]
+    assert run == asked(client, editor, token, prepare_size="36", prepare="resize").json()["run"]
+    assert run["dag_run_id"] != asked(client, editor, token, prepare="raw").json()["run"]["dag_run_id"]
+    conf = run["conf"]
+    assert (conf["prepare"], conf["prepare_size"], conf["continues"]) == ("resize", 36, str(trained))
+    assert (conf["image_size"], conf["batch_size"], conf["epochs"]) == (32, 8, 10)
+    assert settings_from({**conf, "example_kind": "images"}).source_uri.endswith("source")
+    # Nothing is requested before the dataset is complete.
+    assert load_changes(trained) == []
+
+
+def test_who_may_not_edit_the_run_learns_nothing_of_a_run_that_continues_it(client: Client, trained: Path):
+    viewer, editor, other = with_cookie("viewer", "us"), with_cookie("user", "us"), with_cookie("admin", "us")
+    token = token_for(client, editor)
+    for who, theirs in ((viewer, token), (editor, ""), (editor, "0" * 64), (editor, token_for(client, other))):
+        assert asked(client, who, theirs, prepare="resize").status_code == 403
+
+
+def test_a_run_that_cannot_continue_a_training_is_refused_with_a_sentence(client: Client, trained: Path):
+    editor = with_cookie("user", "us")
+    token = token_for(client, editor)
+    for values, words in (
+        ({"epochs": "9"}, "epochs cannot change in a training"),
+        ({"prepare": "shrink"}, "prepare must be"),
+        ({"prepare": "keep"}, "nothing changes"),
+    ):
+        answer = asked(client, editor, token, **values)
+        assert (answer.status_code, words in answer.json()["detail"]) == (409, True)
+    (trained / "result.json").write_text('{"run": "x"}')
+    answer = asked(client, editor, token, prepare="resize")
+    assert (answer.status_code, "is complete" in answer.json()["detail"]) == (409, True)
+
+
+def test_a_dag_that_builds_no_dataset_starts_no_run_that_continues(client: Client, training: Path):
+    editor = with_cookie("user", "us")
+    token = shown(client, editor)["token"]
+    address = f"/continuation?{urlencode({'dag_id': 'ours', 'run_id': 'run'})}"
+    answer = client.post(address, {**editor, "X-Tenfold-Token": token}, b'{"values": {"prepare": "resize"}}')
+    assert (answer.status_code, "a run of ours builds no dataset" in answer.json()["detail"]) == (409, True)
 
 
 def test_a_dag_with_a_zero_byte_in_its_id_is_unknown(client: Client, training: Path):

@@ -190,6 +190,44 @@ def test_a_person_who_may_edit_the_run_changes_a_setting_on_its_tab(
     assert (change.field, change.value, change.by) == ("prefetch_batches", 16, "somebody")
 
 
+def test_the_button_for_a_new_dataset_starts_the_run_that_the_plugin_describes(
+    browser: Browser, client: Client, dag: None, rich: Path, tmp_path: Path
+) -> None:
+    training = tmp_path / "run"
+    shutil.copytree(rich, training)
+    (training / "result.json").unlink()
+    values = training_settings({**SETTINGS, "epochs": 9}).model_dump()
+    content = {"format": RUN_FORMAT, "settings": values, "steps_per_epoch": 100}
+    (training / "run.json").write_text(json.dumps(content))
+    change = {"prepare": "resize", "prepare_size": 36}
+    offer = {"change": change, "words": "1.6 times faster (1.5 to 1.7)", "promised": [1.6, 1.5, 1.7]}
+    (training / OFFERS).write_text(json.dumps({"offers": [offer]}))
+    described = {"dag_run_id": "run__1", "logical_date": None, "conf": {"prepare": "resize"}}
+    asked, started = [], []
+
+    def describe_run(route: Route) -> None:
+        asked.append((route.request.post_data_json, bool(route.request.headers["x-tenfold-token"])))
+        route.fulfill(json={"dag_id": "image_training", "run": described})
+
+    def start_run(route: Route) -> None:
+        started.append((urlsplit(route.request.url).path, route.request.post_data_json))
+        route.fulfill(json=described)
+
+    with opened(browser, client, training, role="user") as seen:
+        seen.page.route("**/continuation?*", describe_run)
+        seen.page.route("**/api/v2/**", start_run)
+        words = "Apply prepare=resize, prepare_size=36 on a new dataset, in a new run: 1.6 times faster (1.5 to 1.7)"
+        seen.page.get_by_role("button", name=words).click()
+        until(lambda: started)
+        until(lambda: seen.page.get_by_text("The run run__1 builds the dataset.").is_visible())
+        assert asked == [({"values": {"prepare": "resize", "prepare_size": "36"}}, True)]
+        assert started == [("/api/v2/dags/image_training/dagRuns", described)]
+        seen.page.get_by_text("Change a setting", exact=True).click()
+        seen.page.get_by_label("Setting", exact=True).select_option("compression")
+        assert seen.page.get_by_role("button", name="Build a new dataset and continue on it").is_visible()
+        assert serious(seen.page) == []
+
+
 def test_a_person_who_may_only_see_the_run_has_no_form(browser: Browser, client: Client, dag: None, rich: Path) -> None:
     with opened(browser, client, rich) as seen:
         assert not seen.page.get_by_text("Change a setting", exact=True).is_visible()

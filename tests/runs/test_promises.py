@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.errors import DatasetError, SettingsError
 from pipeline.evaluation.estimates import Estimate
-from pipeline.runs.changes import Change, load_changes
+from pipeline.runs.changes import CONTINUES, DATASET, Change, load_changes
 from pipeline.runs.files import CHANGES
 from pipeline.runs.promises import (
     TABLE,
@@ -29,10 +29,13 @@ PROMISED = (1.6, 1.5, 1.75)
 CHANGE = Change("prefetch_batches", 16, at=1.0, by="ann", epoch=3, promised=PROMISED)
 
 
-def record_of(folder: Path, step_ms: list[float], unexplained_s: float = 0.0, **each: float) -> Path:
+def record_of(
+    folder: Path, step_ms: list[float], unexplained_s: float = 0.0, from_epoch: int = 1, **each: float
+) -> Path:
     """Write a record of epochs with steps of these times, the first of which compiled for ten seconds."""
     steps_s = [ms * STEPS / 1000 for ms in step_ms]
-    return record_epochs(folder, [(one, one + sum(each.values()) + unexplained_s) for one in steps_s], **each)
+    epochs = [(one, one + sum(each.values()) + unexplained_s) for one in steps_s]
+    return record_epochs(folder, epochs, from_epoch=from_epoch, **each)
 
 
 def test_a_gain_is_measured_from_whole_epochs_with_all_that_is_between_them(tmp_path: Path):
@@ -135,6 +138,24 @@ def test_the_table_of_a_workspace_has_each_promise_once(tmp_path: Path):
         "The advice promised how much faster 1 change would make a training. It was wrong by 20% in the median, and 0 "
         "of 1 measurements are within the interval."
     )
+
+
+def test_a_new_dataset_is_compared_with_the_epochs_of_the_training_before(tmp_path: Path):
+    """That training has changed itself in its second epoch. The new one has epochs from the fourth on."""
+    earlier, later = (tmp_path / "runs" / "run" / name for name in ("earlier", "later"))
+    record_of(earlier / "record", [100.0, 60.0, 60.0])
+    ends = Change(DATASET, "prepare=resize", at=1.0, by="ann", epoch=4, promised=PROMISED)
+    own = Change("prefetch_batches", 16, at=1.0, by="ann", epoch=2)
+    (earlier / CHANGES).write_text("".join(json.dumps(asdict(each)) + "\n" for each in (own, ends)))
+    record_of(later / "record", [30.0, 30.0], from_epoch=4)
+    begun = replace(ends, field=CONTINUES)
+    (later / CHANGES).write_text(json.dumps(asdict(begun)) + "\n")
+    assert prove(later, later, 5, earlier) == load_changes(later) == [replace(begun, measured=2.0)]
+    assert str(load_changes(later)[0]) == (
+        "from epoch 4 on: prepare=resize on a new dataset, by ann: promised 1.6 times faster (1.5 to 1.75), measured 2"
+    )
+    # On another worker, the epochs before are not there.
+    assert prove(later, later, 5, tmp_path / "elsewhere")[0].measured == 0.0
 
 
 @pytest.mark.parametrize(

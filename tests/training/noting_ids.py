@@ -4,7 +4,7 @@ Each step writes one line before a checkpoint follows from it: the step, its epo
 last of the steps that were sent together then writes its number and the checksum of the weights into NOTES with the
 suffix `.weights`. With the environment variable KILL_AFTER, the process kills itself after that number of steps, and
 those that were sent with the last of them. With REQUEST, such as `5 cache=memory`, a change is requested after that
-step, unless one was requested before.
+step, unless one was requested before. `5 dataset=compression=gzip` requests that another training continues this one.
 """
 
 import os
@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from pipeline.runs.changes import request_change
+from pipeline.runs.changes import DATASET, request_change, request_dataset
 from pipeline.runs.files import CHANGES
 from pipeline.training.step.dispatch import SentSteps
 from pipeline.training.step.loop import EpochLoop
@@ -51,7 +51,11 @@ def _request(step: int) -> None:
     at, _, change = os.environ.get("REQUEST", "").partition(" ")
     training = Path(sys.argv[1])
     if change and step >= int(at) and not (training / CHANGES).exists():
-        request_change(training, *change.split("="), by="somebody")
+        field, _, value = change.partition("=")
+        if field == DATASET:
+            request_dataset(training, dict([value.split("=")]), by="somebody")
+        else:
+            request_change(training, field, value, by="somebody")
 
 
 def _of_this_server(tensor: tf.Tensor) -> NDArray[np.generic]:

@@ -13,9 +13,10 @@ from pipeline.runs.changes import Change
 from pipeline.runs.files import CHANGES, OFFERS
 from pipeline.runs.run import Run
 from pipeline.training.advisor import Advisor
+from pipeline.tuning.predictions import PREPARED
 from pipeline.tuning.stages import save_stages
 from tests.monitor.epoch_records import record_epochs
-from tests.tuning.test_predictions import DECODING, KEPT, SETTINGS, with_shares
+from tests.tuning.test_predictions import DECODING, KEPT, SETTINGS, costs, with_shares
 
 EPOCHS = 5
 _SPLITS = {"train": Split(900, 1, {"a": 900}, ()), "validation": Split(100, 1, {"a": 100}, ())}
@@ -50,6 +51,17 @@ def test_the_best_changes_surely_gain_and_need_no_dataset(
         offers = json.loads((tmp_path / OFFERS).read_text())["offers"]
         assert [offer["change"] for offer in offers] == changes
         assert all("times faster" in offer["words"] for offer in offers)
+
+
+def test_a_new_dataset_is_offered_and_never_made_by_itself(tmp_path: Path):
+    """Its stages are measured by `tenfold advise`."""
+    prepared = {"resize": {"costs": asdict(costs(size=8_000, read=10, parse=5, decode=50, batch=20)), "core_s": 1e-4}}
+    (tmp_path / PREPARED).write_text(json.dumps(prepared))
+    advised = advisor(tmp_path, advice="apply", crop="random_resized")
+    advised.format_verdict(DECODING)
+    assert advised.best_changes(advised._run.settings, EPOCHS) == []
+    [offer] = json.loads((tmp_path / OFFERS).read_text())["offers"]
+    assert offer["change"] == {"prepare": "resize", "prepare_size": 73}
 
 
 def test_what_has_changed_is_not_advised_again(tmp_path: Path):

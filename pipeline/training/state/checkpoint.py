@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import StorageError, TrainingError, require_format
-from pipeline.runs.run import CHECKPOINTS_KEPT
-from pipeline.storage import sync_folder, write_whole
+from pipeline.runs.run import CHECKPOINTS_KEPT, checkpoint_name
+from pipeline.storage import Place, sync_folder, write_whole
 from pipeline.system.parallel import OneBehind
 from pipeline.training.step.loop import Sums
 
@@ -97,6 +97,23 @@ class Checkpoints(OneBehind):
             )
         return Position()
 
+    def continue_from(self, path: Place) -> Position:
+        """Restore the checkpoint of another training at the end of an epoch, and return its position.
+
+        This training decides itself whether it keeps decoded images.
+
+        Raises:
+            FormatError: If another version of Tenfold wrote it.
+            TrainingError: If it is damaged, or holds other variables than these.
+        """
+        try:
+            position, values = _parsed(path.read_bytes(), path)
+        except _TORN as error:
+            raise TrainingError(f"{path} is damaged ({error}), so no training can continue from it") from error
+        self._assign(values, path)
+        _log.info("continuing %s after epoch %d, step %d", path.parent.parent, position.epochs_done, position.step)
+        return Position(position.epochs_done, position.step)
+
     def save(self, position: Position, before_it_appears: Callable[[], None] = lambda: None) -> None:
         """Write the current values of the variables, in the background, after the checkpoint before is written.
 
@@ -113,8 +130,7 @@ class Checkpoints(OneBehind):
         values = [variable.numpy() for variable in self.variables]
         # Without their number, a damaged list of arrays that ends early would not be noticed.
         about = json.dumps({"format": CHECKPOINT_FORMAT, "variables": len(values), "position": asdict(position)})
-        # Both numbers: the end of an epoch has the step of its last training step, before the validation.
-        path = self._folder / f"checkpoint-{position.epochs_done:06d}-{position.step:010d}.npz"
+        path = self._folder / checkpoint_name(position.epochs_done, position.step)
         self.submit(partial(self._write, path, about, values, before_it_appears))
 
     def _write(
@@ -145,7 +161,7 @@ class Checkpoints(OneBehind):
         """Return the files of the checkpoints, the oldest first."""
         return sorted(self._folder.glob("checkpoint-*.npz"))
 
-    def _assign(self, values: list[NDArray[np.generic]], path: Path) -> None:
+    def _assign(self, values: list[NDArray[np.generic]], path: Place) -> None:
         # Before any variable changes: a checkpoint must be restored as a whole or not at all.
         if [value.shape for value in values] != [tuple(variable.shape) for variable in self.variables]:
             raise TrainingError(
@@ -156,7 +172,7 @@ class Checkpoints(OneBehind):
             variable.assign(value)
 
 
-def _parsed(content: bytes, path: Path) -> tuple[Position, list[NDArray[np.generic]]]:
+def _parsed(content: bytes, path: Place) -> tuple[Position, list[NDArray[np.generic]]]:
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         first, *values = (arrays[f"arr_{number}"] for number in range(len(arrays.files)))  # `savez` gives these names.
     about = json.loads(str(first))

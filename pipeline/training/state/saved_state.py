@@ -9,8 +9,10 @@ import tensorflow as tf
 
 from pipeline.config.automatic import TrainingSettings
 from pipeline.monitor.record import rows
+from pipeline.runs.changes import take_over
+from pipeline.runs.continuation import require_end
 from pipeline.runs.run import Best, Run, load_best, rewind_best_epochs, save_best, save_early_end
-from pipeline.storage import crc32c_of, temporary_beside
+from pipeline.storage import crc32c_of, place_of, temporary_beside
 from pipeline.storage.local import sync_path
 from pipeline.training.model.models import with_probabilities
 from pipeline.training.model.task import Task
@@ -24,11 +26,19 @@ _log = logging.getLogger(__name__)
 def restored(run: Run, checkpoints: Checkpoints, strategy: tf.distribute.Strategy) -> Position:
     """Restore the last checkpoint, and return its position. Server 0 reads it, and the others take its variables.
 
-    Raises TrainingError if it holds other variables than `checkpoints`.
+    The first checkpoint of a training that continues another one is the last one of that training.
+
+    Raises:
+        TrainingError: If it holds other variables than `checkpoints`.
+        BadInput: If the training that is continued still goes on.
     """
     start = Position()
     if run.server.is_chief:
         start = checkpoints.restore()
+        if run.settings.continues and not start.step:
+            end = require_end(place_of(run.settings.continues))
+            start = checkpoints.continue_from(end.checkpoint)
+            take_over(run.training, end.change)
         # Epochs after the checkpoint are trained again, and may come out differently.
         rewind_best_epochs(run, start.epochs_done)
     if run.server.count > 1:

@@ -1,5 +1,5 @@
 // The changes of a training under way: what changed when, and a form for another change.
-import {RequestError, element, is_off, send_json, set_off} from "./monitor.js";
+import {RequestError, element, is_off, run_link, send_json, set_off} from "./monitor.js";
 
 const RENEWED = "The log-in of this page was renewed: try again.";
 const SILENT = "Airflow does not answer: look at the changes of this training before you try again.";
@@ -23,8 +23,9 @@ export class Changes {
     this.button.addEventListener("click", () => this.send_typed());
   }
 
-  show({sentences, values, offers, token}) {
+  show({sentences, values, offers, need_dataset, token}) {
     this.token = token;
+    this.need_dataset = need_dataset;
     this.list.hidden = !sentences.length;
     this.list.replaceChildren(...sentences.map(sentence => element("li", {}, sentence)));
     this.show_offers(token ? offers : []);
@@ -39,6 +40,12 @@ export class Changes {
 
   show_value() {
     this.value.value = this.values.find(([name]) => name === this.field.value)?.[1] ?? "";
+    const is_new = this.needs_dataset({[this.field.value]: ""});
+    this.button.textContent = is_new ? "Build a new dataset and continue on it" : "Apply from the next epoch on";
+  }
+
+  needs_dataset(change) {
+    return Object.keys(change).some(name => this.need_dataset.includes(name));
   }
 
   // Replace the buttons only if they change, so that the keyboard focus stays on a button.
@@ -47,7 +54,8 @@ export class Changes {
     this.offers_shown = JSON.stringify(offers);
     this.keep_focus(this.offers, () => this.offers.replaceChildren(...offers.map(([words, change]) => {
       const values = Object.entries(change).map(([name, value]) => `${name}=${value}`).join(", ");
-      const button = element("button", {}, `Apply ${values} from the next epoch on: ${words}`);
+      const how = this.needs_dataset(change) ? "on a new dataset, in a new run" : "from the next epoch on";
+      const button = element("button", {}, `Apply ${values} ${how}: ${words}`);
       button.addEventListener("click", () => this.send(change, button));
       return button;
     })));
@@ -64,16 +72,34 @@ export class Changes {
     return this.send({[this.field.value]: this.value.value.trim()}, this.button);
   }
 
+  send_to(address, content) {
+    const options = {headers: {"X-Tenfold-Token": this.token}, silent: SILENT};
+    return send_json(`${address}?${new URLSearchParams(this.ids)}`, content, RENEWED, options);
+  }
+
+  async request(change) {
+    for (const [field, value] of Object.entries(change)) {
+      const {words} = await this.send_to("change", {field, value: String(value)});
+      this.answer.textContent = words;
+    }
+  }
+
+  // Start a run that builds the dataset and continues this training, by Airflow's own API with the rights of the user.
+  async start_run(change) {
+    const values = Object.fromEntries(Object.entries(change).map(([name, value]) => [name, String(value)]));
+    const {dag_id, run} = await this.send_to("continuation", {values});
+    const address = `../api/v2/dags/${encodeURIComponent(dag_id)}/dagRuns`;
+    await send_json(address, run, `You do not have permission to start runs of ${dag_id}.`, {silent: SILENT});
+    const link = run_link({dag_id, run_id: run.dag_run_id}, run.dag_run_id);
+    this.answer.replaceChildren("The run ", link, " builds the dataset. Then this training ends its epoch, and that run continues it.");
+  }
+
   async send(change, button) {
     if (is_off(button)) return;
     set_off(button, true);
     try {
-      for (const [field, value] of Object.entries(change)) {
-        const content = {field, value: String(value)};
-        const options = {headers: {"X-Tenfold-Token": this.token}, silent: SILENT};
-        const {words} = await send_json(`change?${new URLSearchParams(this.ids)}`, content, RENEWED, options);
-        this.answer.textContent = words;
-      }
+      if (this.needs_dataset(change)) await this.start_run(change);
+      else await this.request(change);
     } catch (error) {
       if (!(error instanceof RequestError)) throw error;
       this.answer.textContent = error.message;

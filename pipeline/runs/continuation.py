@@ -1,0 +1,214 @@
+"""A training that continues another one, on a new dataset with the same examples.
+
+What needs a new dataset cannot change in a training under way. A new run builds the dataset, and only then requests a
+change of `dataset` in the training under way, which takes it before an epoch as any other change, and ends there: it is
+complete, with a model of its own. The new training begins with the checkpoint of that moment. Its setting `continues`
+names the other training, and is part of its identity.
+
+Each step can be repeated after a kill: the dataset is complete or is completed, the same request is stored once, the
+training under way ends before the same epoch again, and its last checkpoint stays.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipeline.config.automatic import TrainingSettings, deciding_values, training_settings
+from pipeline.config.declarations import ChangesAtEpoch, InFingerprint
+from pipeline.config.settings import Settings, declared, validated
+from pipeline.config.workspace import workspace_of
+from pipeline.dataset.manifest import Dataset, load_allowed
+from pipeline.errors import BadInput, DatasetError, SettingsError
+from pipeline.runs.changes import (
+    DATASET,
+    Change,
+    changeable_settings,
+    dataset_settings,
+    load_changes,
+    newest_settings,
+    replace_changes,
+    request_dataset,
+    require_under_way,
+    values_in_words,
+)
+from pipeline.runs.files import RUN, read_required, require_run_format, with_moved_dataset
+from pipeline.runs.offers import load_offers
+from pipeline.runs.run import checkpoint_name, load_result
+from pipeline.runs.training_settings import settings_of_training
+from pipeline.storage import Place, place_of
+
+
+class _Earlier(NamedTuple):
+    """A training that another one continues."""
+
+    settings: TrainingSettings
+    """With the changes that it has taken."""
+    dataset: Dataset
+    address: str
+    """The folder of the dataset."""
+    steps_per_epoch: int
+
+
+class End(NamedTuple):
+    """Where a training has ended for the one that continues it."""
+
+    change: Change
+    checkpoint: Place
+
+
+def continued_settings(training: Place, values: Mapping[str, Any]) -> Settings:
+    """Return the settings of a run that continues a training under way with other values of some settings.
+
+    The values are those of the settings, or texts of them. A setting that changes at an epoch may be among them. If the
+    advice offers one of the values with others, such as a size, it comes with these.
+
+    Raises:
+        SettingsError: A setting cannot change, or not to this value, or nothing changes.
+        BadInput: The training takes no changes, or cannot be continued on a new dataset.
+        DatasetError: There is no training.
+    """
+    earlier = _load_earlier(training)
+    require_under_way(training)
+    kind, dataset = earlier.settings.example_kind, earlier.dataset
+    names = [*dataset_settings(kind), *changeable_settings(kind)]
+    if unknown := [name for name in values if name not in names]:
+        raise SettingsError(f"{unknown[0]} cannot change in a training: the settings that can are {', '.join(names)}")
+    if dataset.window:
+        raise BadInput(
+            f"the training {training} uses {len(dataset.window)} dates as one dataset, and one run cannot build all of "
+            "them again: build the dates with the new setting, and train on them"
+        )
+    if earlier.settings.callbacks:
+        raise BadInput(
+            f"the training {training} has callbacks, whose state a new training would not have: it cannot be continued"
+        )
+    before = _values_of(earlier)
+    origin = {"source_uri": earlier.settings.source_uri or dataset.source["uri"], "dataset_name": dataset.name}
+    changed = {**_companions(training, values), **values}
+    settings = validated(Settings, {**before, **origin, **changed, "continues": str(_resolved(training))}, strict=False)
+    if all(getattr(settings, name) == before[name] for name in changed):
+        raise SettingsError(f"{values_in_words(changed)} is what the training {training} has: nothing changes")
+    return settings
+
+
+def request_continuation(settings: Settings, dataset: Dataset, by: str, promised: tuple[float, ...] = ()) -> Change:
+    """Request that the training `settings.continues` ends, for a training with these settings on a new dataset.
+
+    The same request is stored once. `promised` is what the advice promised of the change; without it, that of the
+    offers of the training counts.
+
+    Raises:
+        SettingsError: A setting differs that cannot change so.
+        BadInput: The examples differ, the training takes no changes, or it has ended otherwise.
+        DatasetError: There is no training.
+    """
+    training = place_of(settings.continues)
+    earlier = _load_earlier(training)
+    if _resolved(workspace_of(training)) != _resolved(place_of(settings.workspace)):
+        raise SettingsError(
+            f"continues must name a training of the workspace {settings.workspace}, got {settings.continues}"
+        )
+    _require_same_training(earlier, settings_of_training(settings, dataset))
+    _require_same_examples(earlier, dataset)
+    before, after = _values_of(earlier), {**settings.model_dump(), **_stored_settings(dataset)}
+    names = dataset_settings(dataset.kind)
+    values = {name: after[name] for name in names if after[name] != before[name]}
+    if after.get("prepare") == "keep":
+        values.pop("prepare_size", None)  # It has no effect.
+    if not values:
+        raise BadInput(f"the dataset of the training {training} has the same settings: nothing changes")
+    return request_dataset(training, values, by, promised or _promised(training, values))
+
+
+def end_of(training: Place) -> End | None:
+    """Return where a training has ended for the one that continues it; None if it still goes on.
+
+    Raises BadInput if it has ended otherwise, so that nothing is left to train.
+    """
+    if load_result(training) is None:
+        return None
+    change = next((each for each in load_changes(training) if each.field == DATASET and each.epoch), None)
+    if change is None:
+        raise BadInput(f"the training {training} was over before it could be continued: nothing is left to train")
+    epochs_done, steps_per_epoch = change.epoch - 1, _load_earlier(training).steps_per_epoch
+    checkpoint = training / "checkpoints" / checkpoint_name(epochs_done, epochs_done * steps_per_epoch)
+    # The mirror of a bucket copies the checkpoints last.
+    return End(change, checkpoint) if checkpoint.exists() else None
+
+
+def require_end(training: Place) -> End:
+    """Return where a training has ended. Raises BadInput if it goes on, or has ended otherwise."""
+    end = end_of(training)
+    if end is None:
+        raise BadInput(f"the training {training}, which is to be continued, still goes on: run this again later")
+    return end
+
+
+def save_measured(training: Place, change: Change) -> None:
+    """Write what a change has gained into the training that ended for it."""
+    asked = [each for each in load_changes(training) if each.field == DATASET and each.epoch == change.epoch]
+    replace_changes(training, {each: replace(each, measured=change.measured) for each in asked})
+
+
+def _load_earlier(training: Place) -> _Earlier:
+    try:
+        content = read_required(training / RUN)
+    except FileNotFoundError as error:
+        raise DatasetError(f"{training} is not the folder of a training: it has no run.json") from error
+    require_run_format(content, training)
+    content = with_moved_dataset(content, training)
+    settings = newest_settings(training_settings(content["settings"]), load_changes(training))
+    address = content["dataset"]
+    return _Earlier(settings, load_allowed(place_of(address)), address, content["steps_per_epoch"])
+
+
+def _resolved(place: Place) -> Place:
+    return place.resolve() if isinstance(place, Path) else place
+
+
+def _stored_settings(dataset: Dataset) -> dict[str, Any]:
+    """Return the settings of a dataset that are known. It may have been built with others than those of a training."""
+    known = {name: dataset.settings[name] for name in declared(InFingerprint) if name in dataset.settings}
+    return {**known, "compression": dataset.records.compression}
+
+
+def _values_of(earlier: _Earlier) -> dict[str, Any]:
+    return {**earlier.settings.model_dump(), **_stored_settings(earlier.dataset)}
+
+
+def _companions(training: Place, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the values that belong to these: those of the dataset that was requested, or else of an offer."""
+    texts = {name: str(value) for name, value in values.items()}
+    requested = [str(each.value) for each in load_changes(training) if each.field == DATASET and not each.refused]
+    known = [dict(pair.split("=", 1) for pair in each.split(", ") if "=" in pair) for each in requested]
+    known += [{name: str(value) for name, value in offer.change.items()} for offer in load_offers(training)]
+    return next((each for each in known if texts.items() <= each.items()), {})
+
+
+def _promised(training: Place, values: Mapping[str, Any]) -> tuple[float, ...]:
+    return next((offer.promised for offer in load_offers(training) if dict(offer.change) == dict(values)), ())
+
+
+def _require_same_training(earlier: _Earlier, settings: TrainingSettings) -> None:
+    """Refuse settings that are part of a training's identity and differ, apart from those that change at an epoch."""
+    can_change = {"continues", *declared(ChangesAtEpoch)}
+    before, after = deciding_values(earlier.settings), deciding_values(settings)
+    if differing := [name for name in before if name not in can_change and before[name] != after[name]]:
+        name = differing[0]
+        raise SettingsError(
+            f"{name} must be {before[name]} as in the training that is continued, got {after[name]}: with another "
+            "value, leave continues empty and train from the start"
+        )
+
+
+def _require_same_examples(earlier: _Earlier, dataset: Dataset) -> None:
+    def facts(each: Dataset) -> tuple[Any, ...]:
+        splits = {name: (split.examples, dict(split.classes)) for name, split in each.splits.items()}
+        return each.kind, each.labels, dict(each.table), splits
+
+    if facts(earlier.dataset) != facts(dataset):
+        raise BadInput(
+            f"the new dataset has other examples than {earlier.address}, so the training cannot be continued on it: "
+            "the source has changed meanwhile, so train on the new dataset from the start"
+        )

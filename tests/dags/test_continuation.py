@@ -1,0 +1,114 @@
+"""A training under way in Airflow is continued on a new dataset, by the request of the button on its tab."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from pipeline.config.settings import settings_from
+from pipeline.dataset.manifest import load
+from pipeline.errors import BadInput
+from pipeline.runs.changes import load_changes, replace_changes
+from pipeline.runs.continuation import continued_settings
+from pipeline.runs.files import RESULT
+from pipeline.runs.launch import prepare_run
+from pipeline.runs.run import checkpoint_name, load_result, load_run
+from scripts.airflow.client import Client, Json
+from scripts.airflow.embedded import Embedded
+from tests.conftest import MakeImages
+from tests.dags.embedded import client_of, embedded_airflow, ended, wait
+from tests.published import publish
+
+pytestmark = pytest.mark.filterwarnings("default")  # Airflow itself causes many warnings
+DAG = "image_training"
+
+
+def test_the_servers_wait_until_the_other_training_has_ended(
+    make_images: MakeImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from dags import tasks
+
+    monkeypatch.setattr(tasks, "get_current_context", lambda: {"dag_run": _Started()})
+    source = make_images({"a": 12, "b": 12})
+    places = {"workspace": str(tmp_path), "source_uri": str(source)}
+    run = prepare_run(settings_from({**places, "epochs": 5}), publish(source, tmp_path), "run")
+    settings = continued_settings(run.folder, {"compression": "gzip"})
+    dataset = publish(source, tmp_path, compression="gzip")
+
+    def poked() -> Any:
+        answer = tasks.servers.function(settings.model_dump(), str(dataset))
+        return answer.is_done, answer.xcom_value
+
+    assert poked() == poked() == (False, None)
+    [request] = load_changes(run.folder)
+    assert str(request) == "from the next epoch on: compression=gzip on a new dataset, requested by ada"
+    replace_changes(run.folder, {request: request.__class__(**{**request.__dict__, "epoch": 2})})
+    checkpoint = run.folder / "checkpoints" / checkpoint_name(1, run.steps_per_epoch)
+    checkpoint.parent.mkdir()
+    checkpoint.touch()
+    assert poked() == (False, None)
+    (run.folder / RESULT).write_text('{"run": "x"}')
+    assert poked() == (True, [0])
+    (run.folder / "changes.jsonl").unlink()
+    with pytest.raises(BadInput, match="is complete, so nothing can change in it"):
+        poked()
+
+
+class _Started:
+    run_id, triggering_user_name = "later", "ada"
+
+
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    with embedded_airflow(tmp_path_factory.mktemp("airflow"), {}) as embedded:
+        yield embedded
+
+
+@pytest.fixture
+def client(airflow: Embedded) -> Iterator[Client]:
+    with closing(client_of(airflow)) as client:
+        training = client.of(DAG)
+        training.unpause()
+        yield training
+
+
+def _asked(airflow: Embedded, run_id: str, values: dict[str, str]) -> Json:
+    """Send the request of the button, as the page does with the session of a person, and return the answer."""
+    body = {"username": "admin", "password": airflow.password}
+    query = {"dag_id": DAG, "run_id": run_id}
+    with httpx.Client(base_url=airflow.url, timeout=180, trust_env=False) as http:
+        http.cookies.set("_token", http.post("/auth/token", json=body).raise_for_status().json()["access_token"])
+        data = http.get("/tenfold/data", params=query).raise_for_status().json()
+        token = {"X-Tenfold-Token": data["status"]["changes"]["token"]}
+        sent = http.post("/tenfold/continuation", params=query, json={"values": values}, headers=token)
+        answer: Json = sent.raise_for_status().json()
+    return answer
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1500)
+def test_a_training_continues_on_a_new_dataset(
+    airflow: Embedded, client: Client, make_images: MakeImages, tmp_path: Path
+):
+    source = make_images({"a": 60, "b": 60})
+    workspace = tmp_path / "workspace"
+    conf = {"source_uri": str(source), "workspace": str(workspace), "image_size": 32, "batch_size": 8}
+    run_id = client.trigger({**conf, "epochs": 100, "simulated_step_ms": 100.0})
+    wait(lambda: [*workspace.glob("runs/*/*/checkpoints/checkpoint-000001-*")])
+    answer = _asked(airflow, run_id, {"prepare": "resize", "prepare_size": "36"})
+    assert answer["dag_id"] == DAG
+    later_id = client.trigger(answer["run"]["conf"], answer["run"]["dag_run_id"])
+    assert ended(client, run_id) == "success"
+    assert ended(client, later_id) == "success"
+
+    earlier, later = (load_run(Path(client.xcom(each, "train", "training_place", 0))) for each in (run_id, later_id))
+    [request], [change] = load_changes(earlier.folder), load_changes(later.folder)
+    assert 1 < change.epoch == request.epoch <= 100
+    assert str(change) == f"from epoch {change.epoch} on: prepare=resize, prepare_size=36 on a new dataset, by admin"
+    results = [load_result(each.folder) for each in (earlier, later)]
+    assert [result and result["epochs"] for result in results] == [change.epoch - 1, 100]
+    assert load(Path(later.dataset)).settings["prepare"] == "resize"
+    assert later.settings.continues == str(earlier.folder)

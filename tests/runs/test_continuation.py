@@ -1,0 +1,182 @@
+"""What a training on a new dataset requests of the training that it continues, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config.settings import Settings, settings_from
+from pipeline.dataset.manifest import load
+from pipeline.errors import BadInput, SettingsError
+from pipeline.runs.changes import DATASET, load_changes, replace_changes, request_change
+from pipeline.runs.continuation import continued_settings, end_of, request_continuation, save_measured
+from pipeline.runs.files import OFFERS, RESULT
+from pipeline.runs.launch import prepare_run
+from pipeline.runs.run import Run, checkpoint_name
+from tests.conftest import MakeImages, jpeg
+from tests.published import publish
+
+OFFER = {"change": {"prepare": "resize", "prepare_size": 36}, "words": "1.6 times faster", "promised": [1.6, 1.5, 1.7]}
+
+
+@pytest.fixture
+def source(make_images: MakeImages) -> Path:
+    return make_images({"a": 12, "b": 12})
+
+
+@pytest.fixture
+def run(source: Path, tmp_path: Path) -> Run:
+    """A training under way, without its process."""
+    settings = settings_from(
+        {"workspace": str(tmp_path), "source_uri": str(source), "image_size": 32, "batch_size": 4, "epochs": 5}
+    )
+    return prepare_run(settings, publish(source, tmp_path), "run")
+
+
+def requested(run: Run, source: Path, by: str = "Ada", **values: Any) -> Any:
+    settings = continued_settings(run.folder, values)
+    return request_continuation(settings, load(built(settings, source)), by)
+
+
+def built(settings: Settings, source: Path) -> Path:
+    names = ("prepare", "prepare_size", "compression", "validation_fraction")
+    return publish(source, Path(settings.workspace), **{name: getattr(settings, name) for name in names})
+
+
+def test_a_continued_training_has_the_settings_of_the_other_one_but_for_its_dataset(run: Run, source: Path):
+    settings = continued_settings(run.folder, {"prepare": "resize", "prepare_size": "36", "prefetch_batches": "9"})
+    same = run.settings.model_dump()
+    changed = {name: value for name, value in settings.model_dump().items() if value != same[name]}
+    assert changed == {
+        "prepare": "resize",
+        "prepare_size": 36,
+        "prefetch_batches": 9,
+        "continues": str(run.folder),
+    }
+    later = prepare_run(settings, built(settings, source), "later")
+    assert later.settings.source_uri == str(source)
+    assert later.continued_folder == run.folder
+
+
+def test_the_training_may_be_named_by_a_relative_path(run: Run, source: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(run.folder.parent)
+    settings = continued_settings(Path(run.folder.name), {"compression": "gzip"})
+    assert settings.continues == str(run.folder)
+    assert request_continuation(settings, load(built(settings, source)), "Ada").is_requested
+
+
+def test_a_training_without_it_keeps_its_folder(run: Run, source: Path, tmp_path: Path):
+    """The folder is named by the identity, which had no `continues` before this setting existed."""
+    settings = continued_settings(run.folder, {"compression": "gzip"})
+    plain = settings.model_copy(update={"continues": ""})
+    dataset = built(settings, source)
+    folders = {prepare_run(each, dataset, "run").folder for each in (settings, plain)}
+    assert len(folders) == 2
+
+
+def test_an_offer_comes_whole_with_its_promise(run: Run, source: Path):
+    (run.folder / OFFERS).write_text(json.dumps({"offers": [OFFER]}))
+    change = requested(run, source, prepare="resize")
+    assert str(change) == "from the next epoch on: prepare=resize, prepare_size=36 on a new dataset, requested by Ada"
+    assert change.promised == (1.6, 1.5, 1.7)
+    # The training may offer something else when the command runs again.
+    (run.folder / OFFERS).unlink()
+    assert continued_settings(run.folder, {"prepare": "resize"}).prepare_size == 36
+
+
+def test_the_same_request_is_stored_once_and_another_dataset_is_refused(run: Run, source: Path):
+    first = requested(run, source, compression="gzip")
+    assert requested(run, source, by="Ben", compression="gzip") == first
+    assert load_changes(run.folder) == [first]
+    with pytest.raises(BadInput, match=r"already ends for another dataset: .*compression=gzip on a new dataset"):
+        requested(run, source, prepare="resize")
+    assert load_changes(run.folder) == [first]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"epochs": "9"}, "epochs cannot change in a training: the settings that can are prepare, prepare_size, "),
+        ({"validation_fraction": "0.1"}, "validation_fraction cannot change in a training"),
+        ({"prepare": "shrink"}, "prepare must be 'keep', 'resize' or 'raw', got 'shrink'"),
+        ({"prepare": "keep"}, "prepare=keep is what the training .* has: nothing changes"),
+        ({"prepare": "resize", "cache": "all"}, "cache must be"),
+    ],
+)
+def test_what_cannot_change_is_refused(run: Run, values: dict[str, str], words: str):
+    with pytest.raises(SettingsError, match=words):
+        continued_settings(run.folder, values)
+
+
+def test_a_size_alone_changes_nothing_of_images_that_are_kept(run: Run, source: Path):
+    with pytest.raises(BadInput, match="has the same settings: nothing changes"):
+        requested(run, source, prepare_size="128")
+    assert load_changes(run.folder) == []
+
+
+def test_a_source_that_changed_meanwhile_is_refused(run: Run, source: Path):
+    (source / "a" / "new.jpg").write_bytes(jpeg(99))
+    with pytest.raises(BadInput, match=r"has other examples than .*: the source has changed meanwhile"):
+        requested(run, source, compression="gzip")
+    assert load_changes(run.folder) == []
+
+
+def test_other_settings_of_the_training_are_refused(run: Run, source: Path):
+    settings = continued_settings(run.folder, {"compression": "gzip"}).model_copy(update={"learning_rate": 0.5})
+    with pytest.raises(SettingsError, match=r"learning_rate must be 0\.001 as in the training that is continued, got"):
+        request_continuation(settings, load(built(settings, source)), "Ada")
+
+
+def test_a_training_of_another_workspace_is_refused(run: Run, source: Path, tmp_path: Path):
+    settings = continued_settings(run.folder, {"compression": "gzip"})
+    settings = settings.model_copy(update={"workspace": str(tmp_path / "other")})
+    with pytest.raises(SettingsError, match="continues must name a training of the workspace"):
+        request_continuation(settings, load(built(settings, source)), "Ada")
+
+
+def test_a_training_that_takes_no_changes_is_refused(source: Path, tmp_path: Path):
+    settings = settings_from({"workspace": str(tmp_path), "advice": "off", "image_size": 32})
+    run = prepare_run(settings, publish(source, tmp_path), "off")
+    with pytest.raises(BadInput, match="has advice=off, so it takes no changes"):
+        requested(run, source, compression="gzip")
+
+
+def test_a_training_that_was_over_before_leaves_nothing(run: Run, source: Path):
+    assert end_of(run.folder) is None
+    (run.folder / RESULT).write_text('{"run": "x"}')
+    with pytest.raises(BadInput, match="was over before it could be continued: nothing is left to train"):
+        end_of(run.folder)
+    with pytest.raises(BadInput, match="is complete, so nothing can change in it"):
+        requested(run, source, compression="gzip")
+
+
+def test_a_training_has_ended_once_its_checkpoint_is_there(run: Run, source: Path):
+    """The mirror of a bucket copies the checkpoints after the result."""
+    change = requested(run, source, compression="gzip")
+    answer = change.__class__(**{**change.__dict__, "epoch": 3})
+    replace_changes(run.folder, {change: answer})
+    (run.folder / RESULT).write_text('{"run": "x"}')
+    assert end_of(run.folder) is None
+    checkpoint = run.folder / "checkpoints" / checkpoint_name(2, 2 * run.steps_per_epoch)
+    checkpoint.parent.mkdir()
+    checkpoint.touch()
+    end = end_of(run.folder)
+    assert end is not None
+    assert (end.change, end.checkpoint) == (answer, checkpoint)
+    # The command that is repeated after a kill finds the same request.
+    assert requested(run, source, compression="gzip") == answer
+    save_measured(run.folder, change.__class__(**{**answer.__dict__, "measured": 1.5}))
+    assert [each.measured for each in load_changes(run.folder)] == [1.5]
+
+
+def test_changes_at_an_epoch_are_kept(run: Run):
+    request_change(run.folder, "prefetch_batches", 9, by="Ada")
+    [change] = load_changes(run.folder)
+    replace_changes(run.folder, {change: change.__class__(**{**change.__dict__, "epoch": 2})})
+    assert continued_settings(run.folder, {"compression": "gzip"}).prefetch_batches == 9
+
+
+def test_the_field_is_no_setting_that_changes_at_an_epoch(run: Run):
+    with pytest.raises(SettingsError, match="dataset cannot change in a training"):
+        request_change(run.folder, DATASET, "prepare=resize", by="Ada")

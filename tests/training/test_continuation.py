@@ -1,0 +1,128 @@
+"""A training that continues another one on a new dataset: the same examples, weights and optimizer."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.config.settings import Settings, settings_from
+from pipeline.dataset.manifest import load
+from pipeline.monitor import read
+from pipeline.runs.changes import CONTINUES, DATASET, load_changes, request_dataset
+from pipeline.runs.continuation import continued_settings
+from pipeline.runs.launch import prepare_run
+from pipeline.runs.promises import load_promises
+from pipeline.runs.run import load_result
+from tests.conftest import MakeImages
+from tests.published import publish
+from tests.training.test_exact_resume import Training
+from tests.waiting import until
+
+EPOCHS = 5
+
+
+@pytest.fixture
+def images(make_images: MakeImages) -> Path:
+    return make_images({"a": 18, "b": 18})
+
+
+@pytest.fixture
+def settings(tmp_path: Path, images: Path) -> Settings:
+    places = {"workspace": str(tmp_path), "local_folder": str(tmp_path), "source_uri": str(images)}
+    often = {"checkpoint_minutes": 0.0, "checkpoint_steps": 3, "cache": "off"}
+    return settings_from({**places, **often, "image_size": 32, "batch_size": 4, "epochs": EPOCHS})
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_continued_training_equals_one_that_never_changed(settings: Settings, images: Path, tmp_path: Path):
+    """The new dataset has the same pixels. Both trainings are killed: after the request, and in the new training twice.
+
+    The request comes in the second epoch. The attempt after it may go on from a checkpoint before that epoch.
+    """
+    first, second = publish(images, tmp_path), publish(images, tmp_path, compression="gzip")
+    examples = load(first).splits["train"].examples
+    whole, earlier = (Training(prepare_run(settings, first, name)) for name in ("whole", "earlier"))
+    steps = whole.run.steps_per_epoch
+    assert whole.run_process() == 0
+    request = {"REQUEST": f"{steps + 2} dataset=compression=gzip"}
+    assert earlier.run_process(KILL_AFTER=str(2 * steps - 2), **request) == -signal.SIGKILL
+    assert earlier.run_process(**request) == 0
+
+    [change] = load_changes(earlier.run.folder)
+    words = f"from epoch {change.epoch} on: compression=gzip on a new dataset, by somebody"
+    assert (str(change), change.epoch in (2, 3)) == (words, True)
+    done = change.epoch - 1
+    result = load_result(earlier.run.folder)
+    assert result is not None
+    assert result["epochs"] == done
+    assert [*earlier.of_epochs(done)] == [dict.fromkeys(range(examples), 1)] * done
+
+    later = Training(prepare_run(continued_settings(earlier.run.folder, {"compression": "gzip"}), second, "later"))
+    assert later.run_process(KILL_AFTER="2") == -signal.SIGKILL  # before its first checkpoint
+    assert later.run_process(KILL_AFTER=str(steps + 2)) == -signal.SIGKILL
+    assert later.run_process() == 0
+
+    assert {**earlier.surviving(), **later.surviving()} == whole.surviving()
+    assert min(later.surviving()) == done * steps + 1
+    ours, theirs = later.weights(), whole.weights()
+    # A checksum follows the last of the steps that were sent together, and how many those are depends on the speed.
+    both = ours.keys() & theirs.keys()
+    assert len(both) > steps
+    assert {step: ours[step] for step in both} == {step: theirs[step] for step in both}
+    assert [str(each) for each in load_changes(later.run.folder)] == [words]
+    assert read(later.run.folder / "record", "epochs")["step"].tolist() == [*range(change.epoch, EPOCHS + 1)]
+
+
+@pytest.mark.long
+def test_a_damaged_checkpoint_is_refused(settings: Settings, images: Path, tmp_path: Path):
+    first, second = publish(images, tmp_path), publish(images, tmp_path, compression="gzip")
+    earlier = Training(prepare_run(settings, first, "earlier"))
+    assert earlier.run_process(REQUEST="1 dataset=compression=gzip") == 0
+    later = Training(prepare_run(continued_settings(earlier.run.folder, {"compression": "gzip"}), second, "later"))
+    for checkpoint in (earlier.run.folder / "checkpoints").iterdir():
+        checkpoint.write_bytes(checkpoint.read_bytes()[:100])
+    assert later.run_process() == 1
+    failure = (later.run.folder / "failure.json").read_text()
+    assert "checkpoint-000001-" in failure
+    assert "so no training can continue from it" in failure
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_command_goes_on_after_it_was_killed_and_keeps_its_promise(images: Path, tmp_path: Path):
+    """An earlier command has built the dataset, requested the end of the training, and was killed. So is the next one.
+
+    Its first request came with a promise.
+    """
+    values = {"workspace": tmp_path, "local_folder": tmp_path, "source_uri": images, "epochs": 30, "image_size": 32}
+    values |= {"simulated_step_ms": 60.0, "batch_size": 4, "cache": "off"}
+    run = started("run", *(part for name, value in values.items() for part in ("--set", f"{name}={value}")))
+    [checkpoint] = until(lambda: [*tmp_path.glob("runs/manual/*/checkpoints/checkpoint-000001-*")], 300)
+    training = checkpoint.parents[1]
+    request_dataset(training, {"prepare": "resize", "prepare_size": 36}, "Ada", promised=(1.6, 1.5, 1.75))
+    killed = started("apply", str(training), "prepare=resize")
+    until(
+        lambda: [path for path in tmp_path.glob("runs/manual/*/checkpoints/*.npz") if path.parents[1] != training], 300
+    )
+    killed.kill()
+    killed.wait()
+    assert run.wait() == 0
+    assert started("apply", str(training), "prepare=resize").wait() == 0
+
+    [later] = [path.parent for path in tmp_path.glob("runs/manual/*/result.json") if path.parent != training]
+    [end], [begin] = load_changes(training), load_changes(later)
+    assert (end.field, begin.field, end.epoch) == (DATASET, CONTINUES, begin.epoch)
+    assert end.measured == begin.measured > 0
+    [promise] = load_promises(tmp_path)
+    assert promise.change == "prepare=resize, prepare_size=36 on a new dataset"
+    assert (promise.training, promise.epoch) == (f"runs/manual/{later.name}", begin.epoch)
+    assert (tuple(promise.promised), promise.measured) == ((1.6, 1.5, 1.75), begin.measured)
+    epochs = [read(each / "record", "epochs")["step"].tolist() for each in (training, later)]
+    assert epochs == [[*range(1, begin.epoch)], [*range(begin.epoch, 31)]]
+
+
+def started(*arguments: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-m", "pipeline", *arguments])
