@@ -89,18 +89,15 @@ def report_of(run: Place) -> str:
 )
 def apply(options: argparse.Namespace) -> Result:
     """Change settings of a training under way, from its next epoch on."""
-    from pipeline.runs.changes import request_change, require_changeable
+    from pipeline.runs.changes import request_changes
     from pipeline.runs.run import find_training
 
     training = find_training(reachable("run", options.run))
     pairs = [change.partition("=") for change in options.changes]
     if unclear := [field for field, equals, _ in pairs if not equals]:
         raise SettingsError(f"{unclear[0]!r} has no value: write FIELD=VALUE, such as prefetch_batches=16")
-    by = psutil.Process().username()
-    values = [(field.strip(), value.strip()) for field, _, value in pairs]
-    # All of them before the first one is stored.
-    require_changeable(training, values)
-    requested = [request_change(training, field, value, by) for field, value in values]
+    values = {field.strip(): value.strip() for field, _, value in pairs}
+    requested = request_changes(training, values, by=psutil.Process().username())
     return {"run": str(training), "changes": [str(change) for change in requested]}
 
 

@@ -100,38 +100,41 @@ def changeable_settings(kind: str) -> list[str]:
 
 
 def request_change(folder: Place, field: str, value: Any, by: str) -> Change:
-    """Request a change of a training, and return it. The training takes it before its next epoch.
+    """Request a change of one setting, and return it. Arguments and errors are those of `request_changes`."""
+    [requested] = request_changes(folder, {field: value}, by)
+    return requested
+
+
+def request_changes(folder: Place, values: Mapping[str, Any], by: str) -> list[Change]:
+    """Request changes of a training, all or none, and return them. The training takes them before its next epoch.
+
+    A setting that has its value already is left out.
 
     Args:
         folder: The place of the training.
-        field: The name of the setting.
-        value: Its value, or the text of it.
-        by: Who requests the change.
+        values: Settings with their values, or the texts of them.
+        by: Who requests the changes.
 
     Raises:
-        SettingsError: The setting cannot change, or not to this value.
+        SettingsError: A setting cannot change, or not to this value; or all of them have their values already.
         BadInput: The training is complete, or takes no changes.
         DatasetError: There is no training.
     """
     settings = _settings_under_way(folder)
-    value = checked(settings, field, value)
-    name = "".join(each if each.isprintable() else " " for each in by)[:MAX_NAME]
-    requested = Change(field, value, round(time.time(), 3), name)
+    wanted = {field: checked(settings, field, value) for field, value in values.items()}
+    name, now = "".join(each if each.isprintable() else " " for each in by)[:MAX_NAME], round(time.time(), 3)
+    requested: list[Change] = []
 
     def added(changes: Sequence[Change]) -> list[Change]:
-        if value == newest_values(settings.model_dump(), changes)[field]:
-            raise SettingsError(f"{field} is {_as_set(value)} already: nothing changes")
-        return [*changes, requested]
+        newest = newest_values(settings.model_dump(), changes)
+        requested[:] = [Change(field, value, now, name) for field, value in wanted.items() if value != newest[field]]
+        if not requested:
+            known = " and ".join(f"{field} is {_as_set(value)}" for field, value in wanted.items())
+            raise SettingsError(f"{known} already: nothing changes")
+        return [*changes, *requested]
 
     _rewrite(folder, added)
     return requested
-
-
-def require_changeable(folder: Place, values: Iterable[tuple[str, Any]]) -> None:
-    """Refuse values of settings that a training cannot take. Raises as `request_change` does."""
-    settings = _settings_under_way(folder)
-    for field, value in values:
-        checked(settings, field, value)
 
 
 def checked(settings: TrainingSettings, field: str, value: Any) -> Any:

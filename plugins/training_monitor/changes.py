@@ -1,4 +1,4 @@
-"""The one address that writes: a person changes a setting of a training under way, from its next epoch on.
+"""The one address that writes: a person changes settings of a training under way, from its next epoch on.
 
 The browser sends the session cookie with every request, also with one that another site makes it send. So a request
 needs a token, which only a page of Airflow's origin can read.
@@ -16,6 +16,7 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from fastapi import Body, Depends, Header, HTTPException, Request
 from fastapi.responses import JSONResponse
+from pydantic import StringConstraints
 
 from pipeline.config.allowed import require_folder
 from pipeline.errors import BadInput, TenfoldError
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 MAX_VALUE = 100
 """Maximum length of the name of a setting, and of a value, in characters."""
-Text = Annotated[str, Body(max_length=MAX_VALUE)]
+MAX_CHANGES = 20
+"""Maximum number of settings that change together."""
+Text = Annotated[str, StringConstraints(max_length=MAX_VALUE)]
 _edit_runs = requires_access_dag(method="PUT", access_entity=DagAccessEntity.RUN)
 
 
@@ -70,17 +73,16 @@ def change(
     request: Request,
     dag_id: str,
     run_id: str,
-    field: Text,
-    value: Text,
+    changes: Annotated[dict[Text, Text], Body(embed=True, min_length=1, max_length=MAX_CHANGES)],
     user: Annotated[Any, Depends(get_user)],
     x_tenfold_token: Annotated[str, Header()] = "",
 ) -> JSONResponse:
-    """Request a change of the training of a run, and return it in words.
+    """Request changes of the training of a run, all or none, and return them in words.
 
-    Raises 403 if the token is missing or wrong, 404 if there is no training, 409 if the setting cannot get this value,
-    and 503 if the request cannot be stored.
+    `changes` are settings with the texts of their values. Raises 403 if the token is missing or wrong, 404 if there is
+    no training, 409 if a setting cannot get its value, and 503 if the request cannot be stored.
     """
-    from pipeline.runs.changes import request_change
+    from pipeline.runs.changes import request_changes
     from pipeline.watch.questions import NoAnswer
 
     expected = token_of(request, dag_id, run_id)
@@ -93,12 +95,14 @@ def change(
         raise HTTPException(HTTPStatus.CONFLICT, "the run has ended, so nothing can change in its training")
     try:
         require_folder(run.training)
-        requested = partial(request_change, run.training, field, value, user.get_name())
+        request_all = partial(request_changes, run.training, changes, user.get_name())
         if isinstance(run.training, Path):
-            return JSONResponse({"words": str(requested())})
-        questions: Questions = request.app.state.questions
-        key = ("change", run.training, field, value, user.get_name())
-        return JSONResponse({"words": str(questions.ask(run.training.bucket, key, requested))})
+            requested = request_all()
+        else:
+            questions: Questions = request.app.state.questions
+            key = ("change", run.training, *changes.items(), user.get_name())
+            requested = questions.ask(run.training.bucket, key, request_all)
+        return JSONResponse({"words": "; ".join(map(str, requested))})
     except NoAnswer as error:  # The request stays under way.
         words = f"{error}. The change may still be stored: look at the changes of the training before you repeat it"
         raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, words) from error

@@ -68,12 +68,10 @@ export class Changes {
     if (is_off(button)) return;
     set_off(button, true);
     try {
-      for (const [field, value] of Object.entries(change)) {
-        const content = {field, value: String(value)};
-        const options = {headers: {"X-Tenfold-Token": this.token}, silent: SILENT};
-        const {words} = await send_json(`change?${new URLSearchParams(this.ids)}`, content, RENEWED, options);
-        this.answer.textContent = words;
-      }
+      const changes = Object.fromEntries(Object.entries(change).map(([field, value]) => [field, String(value)]));
+      const options = {headers: {"X-Tenfold-Token": this.token}, silent: SILENT};
+      const {words} = await send_json(`change?${new URLSearchParams(this.ids)}`, {changes}, RENEWED, options);
+      this.answer.textContent = words;
     } catch (error) {
       if (!(error instanceof RequestError)) throw error;
       this.answer.textContent = error.message;
