@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,9 @@ from pipeline.monitor.verdict import MIN_STEPS
 from pipeline.report.drawing import format_count
 from pipeline.report.figures import learning_sentence, spent_sentence
 from pipeline.report.utilization import MAX_BOUNDARIES
-from pipeline.runs.files import RunFiles
+from pipeline.runs.files import RunFiles, load_files
 from pipeline.watch.tables import Intervals
-from pipeline.watch.view import View
+from pipeline.watch.view import View, load_view
 
 LATELY_S = 60.0
 """Numbers of a training under way are over this many seconds, if there is no verdict on its last steps."""
@@ -38,8 +39,7 @@ def status(files: RunFiles, view: View, is_over: bool, silent_s: Mapping[int, fl
     `is_over` says whether Airflow has ended the run. `silent_s` has the seconds since the newest sample of each
     training server changed, by the index of the server.
     """
-    steps = view.batches.means["step"]
-    step = int(steps.iloc[-1]) if len(steps) else 0
+    step = last_step(view)
     decision, last = files.decision, last_sample(view.samples)
     judged = _with_current_verdict(files, last)
     return {
@@ -55,6 +55,12 @@ def status(files: RunFiles, view: View, is_over: bool, silent_s: Mapping[int, fl
         "facts": _facts(files),
         "comet": str(files.result.get("comet") or ""),
     }
+
+
+def last_step(view: View) -> int:
+    """Return the number of the last step; 0 if there is none yet."""
+    steps = view.batches.means["step"]
+    return int(steps.iloc[-1]) if len(steps) else 0
 
 
 def last_sample(samples: Intervals) -> float:
@@ -219,6 +225,19 @@ def _remaining_s(files: RunFiles, view: View, step: int) -> float | None:
     validations = files.epochs - len(view.epochs)
     each = view.epochs["epoch/validation_s"].mean() if "epoch/validation_s" in view.epochs else 0.0
     return float(missing * _per_step(rows, "step/time_ms") / 1000 + validations * each)
+
+
+def remaining_s(training: Path) -> float | None:
+    """Return the seconds that are left of a training under way, as its page shows them; None if they are not known.
+
+    They are 0 once all epochs are done.
+    """
+    files = load_files(training)
+    view = load_view(training, files.steps_per_epoch)
+    step = last_step(view)
+    if not files.is_complete and step >= files.epochs * files.steps_per_epoch > 0:
+        return 0.0
+    return _remaining_s(_with_current_verdict(files, last_sample(view.samples)), view, step)
 
 
 def duration(seconds: float) -> str:
