@@ -41,7 +41,9 @@ def _summary(result: Result) -> str:
     first, last = result["dates"][0]["date"], result["dates"][-1]["date"]
     champion = result["champion"] or (f"unknown: {result['note']}" if result["note"] else "none")
     published = f"{result['published']} of {counted(total, 'date')} published"
-    return f"{result['dataset_name']}: {published}, from {first} to {last}{each}\nchampion: {champion}"
+    return (
+        f"{result['dataset_name']}: {published}, from {first} to {last}{each}\nchampion: {champion}\n{result['trend']}"
+    )
 
 
 def _calendar(result: Result) -> Iterator[str]:

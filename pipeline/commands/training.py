@@ -101,7 +101,7 @@ def _format_applied(result: Result) -> str:
 )
 def apply(options: argparse.Namespace) -> Result:
     """Change settings of a training under way from an epoch on, if necessary by a new dataset and a new training."""
-    from pipeline.runs.changes import request_change, require_changeable
+    from pipeline.runs.changes import request_changes
     from pipeline.runs.run import find_training
 
     training = find_training(reachable("run", options.run))
@@ -109,12 +109,10 @@ def apply(options: argparse.Namespace) -> Result:
     if unclear := [field for field, equals, _ in pairs if not equals]:
         raise SettingsError(f"{unclear[0]!r} has no value: write FIELD=VALUE, such as prefetch_batches=16")
     by = psutil.Process().username()
-    values = [(field.strip(), value.strip()) for field, _, value in pairs]
-    if any(field in declared(ChangesDataset) for field, _ in values):
-        return _continued(training, dict(values), by)
-    # All of them before the first one is stored.
-    require_changeable(training, values)
-    requested = [request_change(training, field, value, by) for field, value in values]
+    values = {field.strip(): value.strip() for field, _, value in pairs}
+    if any(field in declared(ChangesDataset) for field in values):
+        return _continued(training, values, by)
+    requested = request_changes(training, values, by)
     return {"run": str(training), "changes": [str(change) for change in requested]}
 
 

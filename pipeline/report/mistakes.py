@@ -57,6 +57,8 @@ class Mistakes:
     """What the section shows."""
 
     title: str
+    number: int
+    """How many there are."""
     sentence: str
     shown: Sequence[Mistake]
     options: Mapping[str, Sequence[tuple[str, str]]]
@@ -121,6 +123,7 @@ def view(
         shown = [Mistake(marks=mark, cells=[*_judged(row, names), *each]) for mark, row, each in of_rows]
     return Mistakes(
         title=f"Misclassified {answers.noun}s" if names else "Largest errors",
+        number=len(wrong),
         sentence=_sentence(evaluation, answers.noun, len(wrong), len(shown)),
         shown=shown,
         options=_options(answers, wrong, shown, names),

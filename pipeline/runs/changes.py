@@ -112,28 +112,33 @@ def dataset_settings(kind: str) -> list[str]:
     return settings_for(kind, declared(ChangesDataset))
 
 
-def request_change(folder: Place, field: str, value: Any, by: str) -> Change:
-    """Request a change of a training, and return it. The training takes it before its next epoch.
+def request_changes(folder: Place, values: Mapping[str, Any], by: str) -> list[Change]:
+    """Request changes of a training, all or none, and return them. The training takes them before its next epoch.
+
+    A setting that has its value already is left out.
 
     Args:
         folder: The place of the training.
-        field: The name of the setting.
-        value: Its value, or the text of it.
-        by: Who requests the change.
+        values: Settings with their values, or the texts of them.
+        by: Who requests the changes.
 
     Raises:
-        SettingsError: The setting cannot change, or not to this value.
+        SettingsError: A setting cannot change, or not to this value; or all of them have their values already.
         BadInput: The training is complete, or takes no changes.
         DatasetError: There is no training.
     """
     settings = _settings_under_way(folder)
-    value = checked(settings, field, value)
-    requested = Change(field, value, round(time.time(), 3), _name_of(by))
+    wanted = {field: checked(settings, field, value) for field, value in values.items()}
+    name, now = _name_of(by), round(time.time(), 3)
+    requested: list[Change] = []
 
     def added(changes: Sequence[Change]) -> list[Change]:
-        if value == newest_values(settings.model_dump(), changes)[field]:
-            raise SettingsError(f"{field} is {_as_set(value)} already: nothing changes")
-        return [*changes, requested]
+        newest = newest_values(settings.model_dump(), changes)
+        requested[:] = [Change(field, value, now, name) for field, value in wanted.items() if value != newest[field]]
+        if not requested:
+            known = " and ".join(f"{field} is {_as_set(value)}" for field, value in wanted.items())
+            raise SettingsError(f"{known} already: nothing changes")
+        return [*changes, *requested]
 
     _rewrite(folder, added)
     return requested
@@ -143,7 +148,7 @@ def request_dataset(folder: Place, values: Mapping[str, Any], by: str, promised:
     """Request that a training ends before its next epoch, because another one continues it on a new dataset.
 
     `values` are the settings of the new dataset that differ. The same request is stored once. `promised` is what the
-    advice said of it. Raises as `request_change` does, and BadInput if another dataset was requested before.
+    advice said of it. Raises as `request_changes` does, and BadInput if another dataset was requested before.
     """
     change = Change(DATASET, values_in_words(values), round(time.time(), 3), _name_of(by), promised=promised)
     require_under_way(folder)
@@ -163,7 +168,7 @@ def request_dataset(folder: Place, values: Mapping[str, Any], by: str, promised:
 
 
 def require_under_way(folder: Place) -> None:
-    """Refuse a training that another one cannot continue, unless it has ended for that. Raises as `request_change`."""
+    """Refuse a training that another one cannot continue, unless it has ended for that. Raises as `request_changes`."""
     if not any(each.field == DATASET and not each.refused for each in load_changes(folder)):
         _settings_under_way(folder)
 
@@ -177,13 +182,6 @@ def take_over(folder: Place, change: Change) -> None:
 def values_in_words(values: Mapping[str, Any]) -> str:
     """Return settings with their values, as a person sets them."""
     return ", ".join(f"{name}={_as_set(value)}" for name, value in values.items())
-
-
-def require_changeable(folder: Place, values: Iterable[tuple[str, Any]]) -> None:
-    """Refuse values of settings that a training cannot take. Raises as `request_change` does."""
-    settings = _settings_under_way(folder)
-    for field, value in values:
-        checked(settings, field, value)
 
 
 def checked(settings: TrainingSettings, field: str, value: Any) -> Any:
@@ -262,7 +260,7 @@ def from_numbers(settings: TrainingSettings, numbers: Sequence[float]) -> InEffe
 
 
 def _settings_under_way(folder: Place) -> TrainingSettings:
-    """Return the settings of a training that takes changes. Raises as `request_change` does."""
+    """Return the settings of a training that takes changes. Raises as `request_changes` does."""
     try:
         content = read_required(folder / RUN)
     except FileNotFoundError as error:

@@ -6,7 +6,7 @@ A command prints it, and a page in Airflow shows it. It needs no database of Air
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -22,6 +22,7 @@ from pipeline.dataset.partitions import Listed, Partition, dated_partitions, lis
 from pipeline.errors import BadInput, SettingsError
 from pipeline.runs.backfill_command import arguments_of, backfill_command, schedule_note
 from pipeline.runs.champion import pointer_of
+from pipeline.runs.date_trend import Date, trend_words
 from pipeline.runs.gaps import Gap, Step, gaps_between, missing_days, usual_step
 from pipeline.runs.mends import Mend, mends_of
 from pipeline.storage import Place, place_of
@@ -105,6 +106,8 @@ class Dates:
     """The folder of the run of the champion; empty if no model has been promoted, or if it is unknown."""
     note: str
     """Why the champion is unknown; empty if it is known."""
+    trend: str
+    """Whether the data gets worse over its dates, in a sentence."""
     dates: tuple[DateState, ...]
     """Sorted by date. Missing dates are in `gaps`."""
     gaps: tuple[Gap, ...]
@@ -179,21 +182,29 @@ def dates_of(settings: Settings, runs: Mapping[str, LastRun] = _NO_RUNS) -> Date
     step = usual_step(known)
     gaps = tuple(gaps_between(names, step)) if step else ()
     datasets = {name: found.dataset for name, found in published.items() if found.dataset}
+    unit = next((each.unit for each in datasets.values()), "examples")
     command = partial(backfill_command, arguments=_arguments_of(settings, datasets))
     mends = mends_of((each.date for each in states if each.is_problem), gaps, step, command, datetime.now(UTC))
     return Dates(
         dataset_name=settings.dataset_name,
         folder=str(folder),
-        unit=next((each.unit for each in datasets.values()), "examples"),
+        unit=unit,
         step=str(step or ""),
         champion=champion.run if champion else "",
         note=note,
+        trend=trend_words([*_published_dates(states)], unit),
         dates=states,
         gaps=gaps,
         days=_days(states, gaps, step),
         mends=mends,
         mends_note=schedule_note([date for mend in mends for date in (mend.first, mend.last)]),
     )
+
+
+def _published_dates(states: Iterable[DateState]) -> Iterator[Date]:
+    for each in states:
+        if each.state in PUBLISHED and each.examples is not None and each.rejected is not None:
+            yield Date(each.examples, each.rejected, each.drift)
 
 
 def _arguments_of(settings: Settings, datasets: Mapping[str, Dataset]) -> str:

@@ -24,7 +24,7 @@ from pipeline.runs.changes import (
     in_effect,
     load_changes,
     replace_changes,
-    request_change,
+    request_changes,
     save_copy,
 )
 from pipeline.runs.offers import promised_of
@@ -108,8 +108,8 @@ class CurrentInput:
         try:
             requested = {change.field for change in load_changes(place)}
             best = next((change for change in found if not requested & change.keys()), {})
-            for field, value in best.items():
-                request_change(place, field, value, ADVICE)
+            if best:
+                request_changes(place, best, ADVICE)
         except (TenfoldError, OSError) as error:
             _log.warning("the change that gains most cannot be requested: %s", error)
 
@@ -163,10 +163,10 @@ class CurrentInput:
         if not has_begun and wanted != self.effect and wanted.kept_from == epoch:
             refusal = replace(self._data, settings=wanted.settings, kept_from=epoch).refusal_to_keep()
             if not self._all_agree(not refusal):
+                why = refusal or "another training server cannot keep the images"
+                together = {(asked.at, asked.by) for asked in answers if asked.field == "cache"}
                 answers = {
-                    asked: replace(asked, refused=refusal or "another training server cannot keep the images")
-                    if asked.field == "cache"
-                    else answer
+                    asked: replace(asked, refused=why) if (asked.at, asked.by) in together else answer
                     for asked, answer in answers.items()
                 }
         if answers:

@@ -1,7 +1,9 @@
 """How a training is doing, in sentences and numbers, which a screen reader can read aloud."""
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +18,9 @@ from pipeline.monitor.verdict import MIN_STEPS
 from pipeline.report.drawing import format_count
 from pipeline.report.figures import learning_sentence, spent_sentence
 from pipeline.report.utilization import MAX_BOUNDARIES
-from pipeline.runs.files import RunFiles
+from pipeline.runs.files import RunFiles, load_files
 from pipeline.watch.tables import Intervals
-from pipeline.watch.view import View
+from pipeline.watch.view import View, load_view
 
 LATELY_S = 60.0
 """Numbers of a training under way are over this many seconds, if there is no verdict on its last steps."""
@@ -27,6 +29,8 @@ MAX_VERDICT_AGE_S = 120.0
 one each minute."""
 SILENT_S = 45.0
 """Seconds without a sample after which something is wrong. A bucket has a new one at least every 18 s."""
+MIN_LONG = 5.0
+"""The longest step is named if it took at least this many times as long as usual ones."""
 MAX_ROWS = 100
 """Tables of epochs have the newest rows only."""
 Rows = list[list[str]]
@@ -38,8 +42,7 @@ def status(files: RunFiles, view: View, is_over: bool, silent_s: Mapping[int, fl
     `is_over` says whether Airflow has ended the run. `silent_s` has the seconds since the newest sample of each
     training server changed, by the index of the server.
     """
-    steps = view.batches.means["step"]
-    step = int(steps.iloc[-1]) if len(steps) else 0
+    step = last_step(view)
     decision, last = files.decision, last_sample(view.samples)
     judged = _with_current_verdict(files, last)
     return {
@@ -48,13 +51,19 @@ def status(files: RunFiles, view: View, is_over: bool, silent_s: Mapping[int, fl
         "progress": progress(files, step),
         "verdict": _verdict(files, view, is_over, now=last + silent_s[0]),
         "promotion": decision and {"outcome": decision.outcome, "name": decision.badge, "reason": decision.reason},
-        "tiles": list(_tiles(judged, view, step)),
+        "tiles": list(_tiles(judged, view, None if is_over else _remaining_s(judged, view, step))),
         "sentences": _sentences(judged, view),
         "tables": _tables(judged, view, silent_s),
         "bars": view.stages.bars if view.stages else [],
         "facts": _facts(files),
         "comet": str(files.result.get("comet") or ""),
     }
+
+
+def last_step(view: View) -> int:
+    """Return the number of the last step; 0 if there is none yet."""
+    steps = view.batches.means["step"]
+    return int(steps.iloc[-1]) if len(steps) else 0
 
 
 def last_sample(samples: Intervals) -> float:
@@ -96,9 +105,15 @@ def _state(files: RunFiles, view: View, step: int, is_over: bool, silent_s: floa
         "starting": "loading TensorFlow, the model and the first batches",
         "silent": f"no sample for {duration(silent_s)}: Airflow may retry the task soon",
         "evaluating": "all epochs are done; the best model is being evaluated and exported",
-        "training": _position(files, step),
+        "training": f"{_position(files, step)}{_sign_of_life(view)}",
     }
     return {"state": state, "words": sentences[state]}
+
+
+def _sign_of_life(view: View) -> str:
+    """Return how old the last sample is. Nothing if that is no sign of life, or if the clocks of machines differ."""
+    age = time.time() - last_sample(view.samples)
+    return f"; the last sample came {age:.0f} s ago" if 0 <= age <= SILENT_S else ""
 
 
 def _position(files: RunFiles, step: int) -> str:
@@ -133,7 +148,7 @@ def _verdict(files: RunFiles, view: View, is_over: bool, now: float) -> str:
     return f"The bottleneck appears after 20 seconds and {MIN_STEPS} steady steps, and is updated every minute."
 
 
-def _tiles(files: RunFiles, view: View, step: int) -> Iterator[tuple[str, str]]:
+def _tiles(files: RunFiles, view: View, left_s: float | None) -> Iterator[tuple[str, str]]:
     batches = _rows_judged(files, view.batches)
     if files.steps_judged or ("step/time_ms" in batches and len(batches)):
         wait, whole = _wait_and_step(files, batches)
@@ -151,9 +166,8 @@ def _tiles(files: RunFiles, view: View, step: int) -> Iterator[tuple[str, str]]:
         yield from files.judged(best.metric)
     if len(view.samples.means):
         yield "duration" if files.is_complete else "elapsed", duration(last_sample(view.samples) - view.start)
-    left = _remaining_s(files, view, step)
-    if left is not None:
-        yield "remaining, about", duration(left)
+    if left_s is not None:
+        yield "remaining, about", duration(left_s)
 
 
 def _busy_tile(files: RunFiles, view: View) -> Iterator[tuple[str, str]]:
@@ -221,6 +235,19 @@ def _remaining_s(files: RunFiles, view: View, step: int) -> float | None:
     return float(missing * _per_step(rows, "step/time_ms") / 1000 + validations * each)
 
 
+def remaining_s(training: Path) -> float | None:
+    """Return the seconds that are left of a training under way, as its page shows them; None if they are not known.
+
+    They are 0 once all epochs are done.
+    """
+    files = load_files(training)
+    view = load_view(training, files.steps_per_epoch)
+    step = last_step(view)
+    if not files.is_complete and step >= files.epochs * files.steps_per_epoch > 0:
+        return 0.0
+    return _remaining_s(_with_current_verdict(files, last_sample(view.samples)), view, step)
+
+
 def duration(seconds: float) -> str:
     """Write a time as in 48 s, 12 min, 3 h 20 min, 2 d 4 h."""
     minutes = round(seconds / 60)
@@ -267,8 +294,24 @@ def _waiting_sentence(files: RunFiles, view: View) -> str:
     ends = "; dotted lines are the ends of epochs" if len(view.epochs) <= MAX_BOUNDARIES else ""
     return (
         f"{when}, {share} of the time was waiting for data ({three_digits(wait)} of {three_digits(whole)} ms a step)"
-        f"{ends}."
+        f"{ends}.{_longest_step(view)}"
     )
+
+
+def _longest_step(view: View) -> str:
+    """Return when the longest step ended, as a sentence; empty unless it took far longer than others.
+
+    The first step compiles, so the first interval is left out.
+    """
+    if "step/time_ms" not in view.batches.highest or len(view.batches.highest) < 2:
+        return ""
+    highest = view.batches.highest["step/time_ms"].to_numpy(dtype=float)[1:]
+    usual = np.median(view.batches.means["step/time_ms"].to_numpy(dtype=float)[1:])
+    longest = int(np.argmax(highest))
+    if not highest[longest] >= MIN_LONG * usual:
+        return ""
+    at = exact_duration(float(view.batches.means["time"].to_numpy()[1 + longest]) - view.start)
+    return f" The longest step took {three_digits(highest[longest])} ms, and ended about {at} after the start."
 
 
 def _machine_sentence(view: View) -> str:

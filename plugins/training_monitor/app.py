@@ -30,6 +30,7 @@ from pipeline.storage import Place, read_limited, require_size
 from pipeline.tuning.measurement import PAGE as INPUTS_PAGE
 from pipeline.watch.states import STATE_NAMES
 from plugins.training_monitor.changes import change, continuation, may_edit, require_edit, token_of, without_zero_byte
+from plugins.training_monitor.dataset_counts import counts_in_time
 from plugins.training_monitor.dates import DatasetName, DatasetRuns, state_of_dates
 from plugins.training_monitor.listing import Column, ListQuery, MayRead, Sources, list_trainings, zone_of
 from plugins.training_monitor.runs import AirflowRun, EndedRuns, Link, Trainings, find_run
@@ -365,6 +366,8 @@ def _content(
     content = page_data(folder, run.is_over, after, span, shown, state.heartbeats)
     _add_airflow_state(run, content["status"])
     content["status"]["name"] = STATE_NAMES[content["status"]["state"]]
+    [counts] = counts_in_time([run.dataset], state.questions)
+    content["status"]["examples"] = counts.words if counts else ""
     content["status"]["links"] = list(_links(state.questions, run, content["status"]))
     return content
 

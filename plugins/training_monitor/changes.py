@@ -1,4 +1,4 @@
-"""A person changes a setting of a training under way, from its next epoch on or by a new dataset and a new run.
+"""A person changes settings of a training under way, from its next epoch on or by a new dataset and a new run.
 
 The browser sends the session cookie with every request, also with one that another site makes it send. So a request
 needs a token, which only a page of Airflow's origin can read.
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 MAX_VALUE = 100
 """Maximum length of the name of a setting, and of a value, in characters."""
 MAX_VALUES = 20
-"""Maximum number of values of one change."""
+"""Maximum number of settings that change together."""
 MAX_RUN_ID = 200
 """Maximum length of the part of the id of a new run that comes from another run. Airflow limits the whole id to 250."""
-Text = Annotated[str, Body(max_length=MAX_VALUE)]
-ShortText = Annotated[str, StringConstraints(max_length=MAX_VALUE)]
+Text = Annotated[str, StringConstraints(max_length=MAX_VALUE)]
+Values = Annotated[dict[Text, Text], Body(embed=True, min_length=1, max_length=MAX_VALUES)]
 Answer = TypeVar("Answer")
 _edit_runs = requires_access_dag(method="PUT", access_entity=DagAccessEntity.RUN)
 
@@ -83,29 +83,28 @@ def change(
     request: Request,
     dag_id: str,
     run_id: str,
-    field: Text,
-    value: Text,
+    values: Values,
     user: Annotated[Any, Depends(get_user)],
     x_tenfold_token: Annotated[str, Header()] = "",
 ) -> JSONResponse:
-    """Request a change of the training of a run, and return it in words.
+    """Request changes of the training of a run, all or none, and return them in words.
 
-    Raises 403 if the token is missing or wrong, 404 if there is no training, 409 if the setting cannot get this value,
-    and 503 if the request cannot be stored.
+    `values` are settings with the texts of their values. Raises 403 if the token is missing or wrong, 404 if there is
+    no training, 409 if a setting cannot get its value, and 503 if the request cannot be stored.
     """
-    from pipeline.runs.changes import request_change
+    from pipeline.runs.changes import request_changes
 
     training = _training_of(request, dag_id, run_id, x_tenfold_token)
-    requested = partial(request_change, training, field, value, user.get_name())
-    key = ("change", training, field, value, user.get_name())
-    return JSONResponse({"words": str(_answered(request, training, key, requested))})
+    request_all = partial(request_changes, training, values, user.get_name())
+    requested = _answered(request, training, ("change", training, *values.items(), user.get_name()), request_all)
+    return JSONResponse({"words": "; ".join(map(str, requested))})
 
 
 def continuation(
     request: Request,
     dag_id: str,
     run_id: str,
-    values: Annotated[dict[ShortText, ShortText], Body(embed=True, max_length=MAX_VALUES)],
+    values: Values,
     x_tenfold_token: Annotated[str, Header()] = "",
 ) -> JSONResponse:
     """Return the run that continues the training of another run on a new dataset, as Airflow's API starts it.

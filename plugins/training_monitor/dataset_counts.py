@@ -1,13 +1,17 @@
 """The numbers of examples of datasets, for the trend of a dataset name."""
 
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.config.allowed import require_output
 from pipeline.errors import TenfoldError
 from pipeline.runs.files import read_optional
-from pipeline.storage import Place
+from pipeline.storage import BucketPath, Place
+
+if TYPE_CHECKING:
+    from pipeline.watch.questions import Questions
 
 
 class Counts(NamedTuple):
@@ -15,6 +19,18 @@ class Counts(NamedTuple):
 
     examples: int
     rejected: int
+    listed: int | None = None
+    """The number of examples in the source; None if it is not known."""
+    unit: str = "example"
+
+    @property
+    def words(self) -> str:
+        """How many examples of the source are in the dataset."""
+        of = "The dataset has" if self.listed is None else f"Of the {self.listed:,} {self.unit}s of the source, it uses"
+        left_out = max(0, (self.listed or 0) - self.examples - self.rejected)
+        parts = [("rejected", self.rejected), *([("left out", left_out)] if left_out else [])]
+        others = " and ".join(f"{number:,} {'was' if number == 1 else 'were'} {what}" for what, number in parts)
+        return f"{of} {self.examples:,}{'' if self.listed is not None else f' {self.unit}s'}; {others}."
 
 
 def counts_of(datasets: Iterable[Place | None]) -> list[Counts | None]:
@@ -38,4 +54,25 @@ def _read_counts(dataset: Place) -> Counts:
     require_output(dataset / COMMIT)
     content: Mapping[str, Any] = read_optional(dataset / COMMIT)
     examples = sum(int(split["examples"]) for split in content["splits"].values())
-    return Counts(examples, int(content["rejected"]["count"]))
+    listed, unit = (content.get("source") or {}).get("listed"), (content.get("quality") or {}).get("unit")
+    return Counts(
+        examples=examples,
+        rejected=int(content["rejected"]["count"]),
+        listed=None if listed is None else int(listed),
+        unit=str(unit or "example"),
+    )
+
+
+def counts_in_time(datasets: Sequence[Place | None], questions: "Questions") -> list[Counts | None]:
+    """Return the numbers of examples of datasets. They are missing if their bucket does not answer in time."""
+    of_buckets: dict[str, list[Place | None]] = {}
+    for place in dict.fromkeys(datasets):
+        of_buckets.setdefault(place.bucket if isinstance(place, BucketPath) else "", []).append(place)
+    local = of_buckets.pop("", [])
+    found = dict(zip(local, counts_of(local), strict=True))
+    for bucket, places in of_buckets.items():
+        # A silent bucket leaves out only its own numbers.
+        with suppress(TenfoldError):
+            counts = questions.ask(bucket, ("counts", tuple(places)), partial(counts_of, places))
+            found |= dict(zip(places, counts, strict=True))
+    return [found.get(place) for place in datasets]

@@ -6,16 +6,15 @@ from typing import Any, NamedTuple
 
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
-from airflow.models.pool import Pool
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.state import DagRunState, State, TaskInstanceState
-from sqlalchemy import and_, func, select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from dags.gpu_pool import GPU_POOL, TRAIN, pool_command
+from dags.gpu_pool import GPU_POOL, TRAIN
+from plugins.training_monitor.pool_queue import RUNNING, PoolQueue
+from plugins.training_monitor.stored import OF_RUN
 
-OF_RUN = and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRun.run_id)
-_RUNNING = (TaskInstanceState.RUNNING, TaskInstanceState.RESTARTING)
 _PENDING = (TaskInstanceState.SCHEDULED, TaskInstanceState.QUEUED)
 """States of a task that waits for a slot of its pool, or for a worker."""
 _STARTED = (TaskInstanceState.AWAITING_INPUT, TaskInstanceState.DEFERRED, TaskInstanceState.QUEUED)
@@ -62,13 +61,13 @@ def stages(session: Session, numbers: Collection[int]) -> dict[int, Stage]:
     if not runs:
         return {}
     tasks = _tasks(session, [run.id for run in runs if run.state == DagRunState.RUNNING])
-    queue = _Queue(session) if any(map(_pending_in_pool, tasks.values())) else None
+    queue = PoolQueue(session)
     dags = _Dags(session, {run.dag_id for run in runs})
 
     def stage(run: Any) -> Stage:
         is_queued = run.state == DagRunState.QUEUED
         own = tasks.get(run.id, [])
-        found = dags.stage_of_queued(run.dag_id) if is_queued else _stage(run.id, own, queue)
+        found = dags.stage_of_queued(run.dag_id, queue) if is_queued else _stage(run.id, own, queue)
         # A pause does not hold up what a task waits for that Airflow has started, as for a person.
         is_held_up = is_queued or not any(task.state in _STARTED for task in own)
         if found.state == "waiting" and is_held_up and dags.is_paused(run.dag_id):
@@ -111,75 +110,28 @@ class _Dags:
         """Return whether Airflow starts nothing of a DAG."""
         return dag_id in self._dags and bool(self._dags[dag_id].is_paused)
 
-    def stage_of_queued(self, dag_id: str) -> Stage:
+    def stage_of_queued(self, dag_id: str, queue: PoolQueue) -> Stage:
         """Return the stage of each queued run of a DAG."""
         dag = self._dags.get(dag_id)
         waiting, running = (self._counts.get((dag_id, state), 0) for state in (DagRunState.QUEUED, DagRunState.RUNNING))
         if dag is not None and running >= dag.max_active_runs:
             limit = _count(dag.max_active_runs, "run")
             wait = "1 waits for its start" if waiting == 1 else f"{waiting} wait for their start"
-            return Stage("waiting", f"at most {limit} of {dag_id} at the same time: {wait}")
+            start = ("; ", "; the next one: ")[waiting > 1] + words if (words := queue.words_of_next(dag_id)) else ""
+            return Stage("waiting", f"at most {limit} of {dag_id} at the same time: {wait}{start}")
         return Stage("waiting", "Airflow has not started the run yet")
 
 
-class _Queue:
-    """The pool of the trainings, and the tasks that wait for a slot of it, as the scheduler will take them."""
-
-    def __init__(self, session: Session) -> None:
-        self._pool = Pool.get_pool(GPU_POOL, session=session)
-        self._occupied = self._pool.occupied_slots(session=session) if self._pool else 0
-        # The order of Airflow's scheduler. If it does not decide, the older run is named first.
-        waiting = (
-            select(DagRun.id, TaskInstance.task_id)
-            .join(TaskInstance, OF_RUN)
-            .join(DagModel, DagModel.dag_id == DagRun.dag_id, isouter=True)
-            .where(
-                TaskInstance.pool == GPU_POOL,
-                TaskInstance.state == TaskInstanceState.SCHEDULED,
-                DagRun.state == DagRunState.RUNNING,
-                DagModel.is_paused.is_not(True),
-            )
-            .order_by(-TaskInstance.priority_weight, DagRun.logical_date, TaskInstance.map_index, DagRun.id)
-        )
-        self._waiting = [(number, task_id) for number, task_id in session.execute(waiting)]
-
-    def words(self, number: int, task: _Tasks, servers: int) -> str:
-        """Return what a task waits for, and what to do about it. `servers` is the number of tasks with its id."""
-        name = task.task_id
-        if self._pool is None:
-            return (
-                f"{name} waits for the pool {GPU_POOL!r}, which does not exist: create it with `{pool_command(1)}`, or "
-                "under Admin, Pools"
-            )
-        slots = self._pool.slots
-        if 0 <= slots < servers:
-            if servers == 1:
-                return f"{name} needs 1 slot of the pool {GPU_POOL!r}, but the pool has 0: add slots under Admin, Pools"
-            return (
-                f"{name} needs {servers} slots of the pool {GPU_POOL!r} at the same time, but the pool has {slots}: "
-                "add slots under Admin, Pools, or train on fewer servers (num_training_servers)"
-            )
-        if task.state == TaskInstanceState.QUEUED:
-            return f"{name} has a slot of the pool {GPU_POOL!r}, and waits for a worker"
-        if slots < 0 or self._occupied < slots or (number, name) not in self._waiting:
-            return f"{name} is about to start"
-        place = self._waiting.index((number, name)) + 1
-        return (
-            f"{name} is number {place} of {len(self._waiting)} in the queue of the pool {GPU_POOL!r}, which has "
-            f"{_count(slots, 'slot')}"
-        )
-
-
-def _stage(number: int, tasks: Sequence[_Tasks], queue: _Queue | None) -> Stage:
+def _stage(number: int, tasks: Sequence[_Tasks], queue: PoolQueue) -> Stage:
     """Return the stage of a run that has started."""
     done = sum(task.number for task in tasks if task.state in State.finished)
     share = f"{done} of {_count(sum(task.number for task in tasks), 'task')}"
-    running = [task for task in tasks if task.state in _RUNNING]
+    running = [task for task in tasks if task.state in RUNNING]
     pending = _pending_in_pool(tasks)
     # Of several servers, those that wait hold up those that run.
-    if pending and queue:
+    if pending:
         servers = sum(task.number for task in tasks if task.task_id == pending.task_id)
-        return Stage("waiting", queue.words(number, pending, servers), share)
+        return Stage("waiting", queue.words(number, pending.task_id, pending.state, servers), share)
     if any(task.task_id == TRAIN for task in running):
         return Stage("starting", f"{TRAIN} has started, and prepares the training", share)
     if running:

@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from airflow.utils.state import DagRunState
 
 from pipeline.watch.states import STATE_NAMES
-from plugins.training_monitor.runs import AirflowRun
+from plugins.training_monitor.runs import AirflowRun, Link
 
 if TYPE_CHECKING:
     from pipeline.watch.summary import Summaries, Summary
@@ -51,6 +52,12 @@ class Row:
             return value(self)
         return self.summary.setting(name)
 
+    def _links(self) -> list[Link]:
+        """Return the links to the report of a complete training, and to the log of the task that failed."""
+        ids = urlencode({"dag_id": self.run.dag_id, "run_id": self.run.run_id})
+        has_report = self.summary.state == "trained" and self.run.state == DagRunState.SUCCESS
+        return [*([("Report", f"report?{ids}")] if has_report else []), *([self.run.log] if self.run.log else [])]
+
     def to_json(self) -> dict[str, Any]:
         """Return what the page gets."""
         run, summary = self.run, self.summary
@@ -63,7 +70,7 @@ class Row:
             **{name: getattr(summary, name) for name in _SHOWN},
             "name": STATE_NAMES[summary.state],
             "badge": _badge(summary),
-            "log": run.log,
+            "links": self._links(),
             "cells": self.cells(),
         }
 

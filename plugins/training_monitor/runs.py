@@ -19,11 +19,11 @@ from sqlalchemy import Select, and_, func, or_, select
 from sqlalchemy.orm import Session
 
 from dags.gpu_pool import GPU_POOL, TRAIN
-from dags.xcom_keys import COMPARISON_PLACE, DATASET_PLACE, FAILURE, SETTINGS, TRAINING_PLACE
+from dags.xcom_keys import COMPARISON_PLACE, DATASET_PLACE, FAILURE, TRAINING_PLACE
 from pipeline.config.allowed import Outputs
-from pipeline.errors import SettingsError
-from pipeline.storage import Place, place_of
-from plugins.training_monitor.not_started import OF_RUN, Stage, stages
+from pipeline.storage import Place
+from plugins.training_monitor.not_started import Stage, stages
+from plugins.training_monitor.stored import OF_RUN, allowed_of, places_of, settings_of, xcoms
 
 Link = tuple[str, str]
 """Text and address of a link."""
@@ -251,11 +251,11 @@ def load_runs(session: Session, runs: Select[Any]) -> Iterator[AirflowRun]:
     ).outerjoin(DagRunNote, DagRunNote.dag_run_id == DagRun.id)
     dag_runs = session.execute(columns).all()
     numbers = [run.id for run in dag_runs]
-    stored = _places(session, numbers, (TRAINING_PLACE, DATASET_PLACE, COMPARISON_PLACE))
-    settings = _settings(session, [number for number in numbers if number not in stored[TRAINING_PLACE]])
+    stored = places_of(session, numbers, (TRAINING_PLACE, DATASET_PLACE, COMPARISON_PLACE))
+    settings = settings_of(session, [number for number in numbers if number not in stored[TRAINING_PLACE]])
     failures, outputs = _failures(session, numbers), Outputs()
     for run in dag_runs:
-        places, refusal = _allowed({key: of_runs.get(run.id) for key, of_runs in stored.items()}, outputs)
+        places, refusal = allowed_of({key: of_runs.get(run.id) for key, of_runs in stored.items()}, outputs)
         yield AirflowRun(
             number=run.id,
             dag_id=run.dag_id,
@@ -273,56 +273,6 @@ def load_runs(session: Session, runs: Select[Any]) -> Iterator[AirflowRun]:
         )
 
 
-def _places(session: Session, runs: Sequence[int], keys: Collection[str]) -> dict[str, dict[int, Place | None]]:
-    """Return the newest place that each of the runs stored under each of some XCom keys."""
-    found: dict[str, dict[int, Place | None]] = {key: {} for key in keys}
-    for xcom in session.execute(_xcoms(runs, keys).order_by(XComModel.timestamp)):
-        found[xcom.key][xcom.dag_run_id] = _place(XComModel.deserialize_value(xcom))
-    return found
-
-
-def _xcoms(runs: Collection[int], keys: Collection[str]) -> Select[Any]:
-    """Return the query of the values that some runs stored under some XCom keys."""
-    # Of the whole model, Airflow would also load the run of each XCom.
-    columns = (XComModel.dag_run_id, XComModel.task_id, XComModel.map_index, XComModel.key, XComModel.value)
-    return select(*columns).where(XComModel.dag_run_id.in_(runs), XComModel.key.in_(keys))
-
-
-def _settings(session: Session, runs: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Return the form of each of the runs, with the settings that it stored."""
-    forms = select(DagRun.id, DagRun.conf).where(DagRun.id.in_(runs))
-    found = {number: dict(conf) for number, conf in session.execute(forms) if isinstance(conf, dict)}
-    for xcom in session.execute(_xcoms(runs, [SETTINGS])):
-        value = XComModel.deserialize_value(xcom)
-        found.setdefault(xcom.dag_run_id, {}).update(value if isinstance(value, dict) else {})
-    # The settings of thousands of runs are kept.
-    from pipeline.watch.summary import changed_settings
-
-    return {number: changed_settings(settings) for number, settings in found.items()}
-
-
-def _place(value: Any) -> Place | None:
-    try:
-        return place_of(value) if isinstance(value, str) and value else None
-    except ValueError:  # The URI names no bucket.
-        return None
-
-
-def _allowed(places: Mapping[str, Place | None], outputs: Outputs) -> tuple[dict[str, Place | None], str]:
-    """Return places without those that the administrator does not allow, and why one of them is left out.
-
-    Anyone who may change an XCom can name a place, and this process opens it with its own rights.
-    """
-    allowed, refusal = dict(places), ""
-    for key, place in places.items():
-        try:
-            if place:
-                outputs.require(place)
-        except SettingsError as error:
-            allowed[key], refusal = None, str(error)
-    return allowed, refusal
-
-
 def _failures(session: Session, runs: Sequence[int]) -> dict[int, Failure]:
     """Return the task that failed first in each of the runs."""
     failed = (
@@ -334,8 +284,8 @@ def _failures(session: Session, runs: Sequence[int]) -> dict[int, Failure]:
     # The last row of a run wins, and that is the task that failed first.
     first = {number: (task_id, map_index) for number, task_id, map_index in session.execute(failed)}
     # Only those of the first tasks are decoded: a run may have hundreds.
-    xcoms = session.execute(_xcoms(first, [FAILURE]))
-    failures = {(each.dag_run_id, each.task_id, each.map_index): each for each in xcoms}
+    stored = session.execute(xcoms(first, [FAILURE]))
+    failures = {(each.dag_run_id, each.task_id, each.map_index): each for each in stored}
     return {number: Failure(*task, _message(failures.get((number, *task)))) for number, task in first.items()}
 
 

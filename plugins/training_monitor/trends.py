@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.config.workspace import workspace_of
 from pipeline.errors import SourceError, TenfoldError
 from pipeline.storage import BucketPath, Place
-from plugins.training_monitor.dataset_counts import Counts, counts_of
+from plugins.training_monitor.dataset_counts import Counts, counts_in_time
 from plugins.training_monitor.listing import MayRead, Sources, search_rows
 from plugins.training_monitor.rows import Row
 from plugins.training_monitor.runs import Trainings
@@ -41,7 +41,7 @@ def trend_of(
     known = [row for row in complete if row.summary.dataset == shown][:MAX_COMPARED][::-1]
     worse = warnings([point_of(row.summary) for row in known])[-MAX_TRAININGS:]
     last = known[-MAX_TRAININGS:]
-    counts = _counts([row.run.dataset for row in last], questions)
+    counts = counts_in_time([row.run.dataset for row in last], questions)
     return {
         "names": names,
         "shown": shown,
@@ -49,21 +49,6 @@ def trend_of(
         "promises": _promises([row.run.training for row in last], [row.run.training for row in rows], questions),
         "later": later,
     }
-
-
-def _counts(datasets: Sequence[Place | None], questions: "Questions") -> list[Counts | None]:
-    """Return the numbers of examples of datasets. They are missing if their bucket does not answer in time."""
-    of_buckets: dict[str, list[Place | None]] = {}
-    for place in dict.fromkeys(datasets):
-        of_buckets.setdefault(place.bucket if isinstance(place, BucketPath) else "", []).append(place)
-    local = of_buckets.pop("", [])
-    found = dict(zip(local, counts_of(local), strict=True))
-    for bucket, places in of_buckets.items():
-        # A silent bucket leaves out only its own numbers.
-        with suppress(TenfoldError):
-            counts = questions.ask(bucket, ("counts", tuple(places)), partial(counts_of, places))
-            found |= dict(zip(places, counts, strict=True))
-    return [found.get(place) for place in datasets]
 
 
 def _promises(trainings: Sequence[Place | None], allowed: Sequence[Place | None], questions: "Questions") -> str:

@@ -49,9 +49,9 @@ def shown(client: Client, who: dict[str, str]) -> dict[str, Any]:
     return client.get(f"/data?{urlencode({'dag_id': 'ours', 'run_id': 'run'})}", who).json()["status"]["changes"]
 
 
-def requested(client: Client, who: dict[str, str], token: str, **content: str) -> httpx.Response:
-    address = f"/change?{urlencode({'dag_id': 'ours', 'run_id': content.pop('run_id', 'run')})}"
-    return client.post(address, {**who, "X-Tenfold-Token": token}, json.dumps(content).encode())
+def requested(client: Client, who: dict[str, str], token: str, run_id: str = "run", **changes: str) -> httpx.Response:
+    address = f"/change?{urlencode({'dag_id': 'ours', 'run_id': run_id})}"
+    return client.post(address, {**who, "X-Tenfold-Token": token}, json.dumps({"values": changes}).encode())
 
 
 def test_a_person_who_may_edit_the_run_changes_a_setting(client: Client, training: Path):
@@ -59,7 +59,7 @@ def test_a_person_who_may_edit_the_run_changes_a_setting(client: Client, trainin
     before = shown(client, editor)
     assert dict(before["values"])["prefetch_batches"] == 4
     assert before["sentences"] == []
-    answer = requested(client, editor, before["token"], field="prefetch_batches", value="16")
+    answer = requested(client, editor, before["token"], prefetch_batches="16")
     assert (answer.status_code, answer.json()) == (
         200,
         {"words": "from the next epoch on: prefetch_batches=16, requested by somebody"},
@@ -74,7 +74,7 @@ def test_a_person_who_may_edit_the_run_changes_a_setting(client: Client, trainin
 def test_a_value_that_is_not_possible_is_refused_with_a_sentence(client: Client, training: Path):
     editor = with_cookie("user", "us")
     token = shown(client, editor)["token"]
-    answer = requested(client, editor, token, field="prefetch_batches", value="many")
+    answer = requested(client, editor, token, prefetch_batches="many")
     assert (answer.status_code, answer.json()["detail"]) == (
         409,
         "prefetch_batches must be a whole number, got 'many'",
@@ -82,13 +82,28 @@ def test_a_value_that_is_not_possible_is_refused_with_a_sentence(client: Client,
     assert load_changes(training) == []
 
 
+def test_several_settings_change_with_one_request_or_not_at_all(client: Client, training: Path):
+    editor = with_cookie("user", "us")
+    token = shown(client, editor)["token"]
+    refused = requested(client, editor, token, prefetch_batches="16", cache="auto")
+    assert (refused.status_code, load_changes(training)) == (409, [])
+    assert "cache must be one of off, memory, disk" in refused.json()["detail"]
+    taken = requested(client, editor, token, prefetch_batches="16", checkpoint_steps="50")
+    assert taken.json()["words"] == (
+        "from the next epoch on: prefetch_batches=16, requested by somebody; "
+        "from the next epoch on: checkpoint_steps=50, requested by somebody"
+    )
+    assert [change.words for change in load_changes(training)] == ["prefetch_batches=16", "checkpoint_steps=50"]
+    assert requested(client, editor, token).status_code == 422
+
+
 def test_who_may_only_see_the_run_gets_no_token_and_changes_nothing(client: Client, training: Path):
     viewer, editor, stranger = with_cookie("viewer", "us"), with_cookie("user", "us"), with_cookie("user", "them")
     assert shown(client, viewer)["token"] == ""
     token = shown(client, editor)["token"]
     for who in (viewer, stranger):
-        assert requested(client, who, token, field="prefetch_batches", value="16").status_code == 403
-    assert requested(client, {}, token, field="prefetch_batches", value="16").status_code == 401
+        assert requested(client, who, token, prefetch_batches="16").status_code == 403
+    assert requested(client, {}, token, prefetch_batches="16").status_code == 401
     assert load_changes(training) == []
 
 
@@ -97,7 +112,7 @@ def test_a_page_of_another_site_changes_nothing(client: Client, training: Path):
     editor, other = with_cookie("user", "us"), with_cookie("admin", "us")
     theirs = shown(client, other)["token"]
     for token in ("", "0" * 64, theirs):
-        assert requested(client, editor, token, field="prefetch_batches", value="16").status_code == 403
+        assert requested(client, editor, token, prefetch_batches="16").status_code == 403
     assert load_changes(training) == []
 
 
@@ -107,7 +122,7 @@ def test_the_token_of_a_run_is_good_for_that_run_only(client: Client, training: 
     editor = with_cookie("user", "us")
     add_run("ours", "other", str(training), state="running")
     token = shown(client, editor)["token"]
-    answer = requested(client, editor, token, run_id="other", field="prefetch_batches", value="16")
+    answer = requested(client, editor, token, run_id="other", prefetch_batches="16")
     assert answer.status_code == 403
 
 
@@ -120,7 +135,7 @@ def test_a_run_that_has_ended_does_not_change(client: Client, training: Path):
     editor = with_cookie("user", "us")
     changes = shown(client, editor)
     assert changes["values"] == []
-    answer = requested(client, editor, changes["token"], field="prefetch_batches", value="16")
+    answer = requested(client, editor, changes["token"], prefetch_batches="16")
     assert (answer.status_code, answer.json()["detail"]) == (
         409,
         "the run has ended, so nothing can change in its training",
@@ -133,7 +148,7 @@ def test_the_tab_offers_the_changes_that_the_training_predicts(client: Client, t
     (training / OFFERS).write_text(json.dumps({"offers": [offer, {**offer, "change": {"batch_size": 64}}]}))
     before = shown(client, editor)
     assert before["offers"] == [[offer["words"], offer["change"]]]
-    requested(client, editor, before["token"], field="prefetch_batches", value="16")
+    requested(client, editor, before["token"], prefetch_batches="16")
     assert shown(client, editor)["offers"] == []
     for damaged in ("[]", '{"offers": [1]}', '{"offers": [{"words": "x", "change": 1}]}', "no json"):
         (training / OFFERS).write_text(damaged)
@@ -217,7 +232,7 @@ def test_a_dag_that_builds_no_dataset_starts_no_run_that_continues(client: Clien
 def test_a_dag_with_a_zero_byte_in_its_id_is_unknown(client: Client, training: Path):
     editor = with_cookie("user", "us")
     query = urlencode({"dag_id": "ours\0", "run_id": "run"})
-    body = json.dumps({"field": "prefetch_batches", "value": "16"}).encode()
+    body = json.dumps({"values": {"prefetch_batches": "16"}}).encode()
     assert client.post(f"/change?{query}", {**editor, "X-Tenfold-Token": "0"}, body).status_code == 403
 
 
@@ -239,7 +254,7 @@ def test_without_a_session_cookie_there_is_no_token(client: Client, training: Pa
     assert shown(client, who)["token"] == ""
     guessed = hmac.new(b"", b"ours\nrun", "sha256").hexdigest()
     for token in ("", guessed):
-        assert requested(client, who, token, field="prefetch_batches", value="16").status_code == 403
+        assert requested(client, who, token, prefetch_batches="16").status_code == 403
     assert load_changes(training) == []
 
 
@@ -256,7 +271,7 @@ def test_a_silent_bucket_does_not_hold_a_change(
     stall = gcs.fail("stall", times=None)
     monkeypatch.setattr("pipeline.watch.questions.PATIENCE_S", 0.2)
     try:
-        answer = requested(client, editor, token, run_id="far", field="prefetch_batches", value="16")
+        answer = requested(client, editor, token, run_id="far", prefetch_batches="16")
         assert answer.status_code == 503
         assert "gs://bucket has not answered" in answer.json()["detail"]
         assert "may still be stored" in answer.json()["detail"]

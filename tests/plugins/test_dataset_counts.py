@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.storage import place_of
 from pipeline.watch.questions import Questions
-from plugins.training_monitor.dataset_counts import Counts, counts_of
+from plugins.training_monitor.dataset_counts import Counts, counts_in_time, counts_of
 from standins.fake_gcs import FakeGcs
 from tests.waiting import until
 
@@ -17,23 +17,30 @@ def test_counts_are_those_of_the_dataset(tmp_path: Path):
     (tmp_path / "good").mkdir()
     (tmp_path / "damaged").mkdir()
     content = {"splits": {"train": {"examples": 40}, "validation": {"examples": 10}}, "rejected": {"count": 3}}
+    content |= {"source": {"listed": 55}, "quality": {"unit": "image"}}
     (tmp_path / "good" / "dataset.json").write_text(json.dumps(content))
     (tmp_path / "damaged" / "dataset.json").write_text('{"splits": []}')
     places = [tmp_path / "good", tmp_path / "damaged", tmp_path / "gone", None]
-    assert counts_of(places) == [Counts(50, 3), None, None, None]
+    found = counts_of(places)
+    assert found == [Counts(50, 3, listed=55, unit="image"), None, None, None]
+    assert found[0]
+    assert found[0].words == "Of the 55 images of the source, it uses 50; 3 were rejected and 2 were left out."
+    assert Counts(50, 1, unit="row").words == "The dataset has 50 rows; 1 was rejected."
 
 
 def test_a_silent_bucket_leaves_out_only_its_own_counts(
     gcs: FakeGcs, airflow_database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from plugins.training_monitor.trends import _counts
-
     content = {"splits": {"train": {"examples": 40}}, "rejected": {"count": 3}}
     (tmp_path / "dataset.json").write_text(json.dumps(content))
     monkeypatch.setattr("pipeline.watch.questions.PATIENCE_S", 0.2)
     stall = gcs.fail("stall", matches="silent", times=None)
     try:
-        assert _counts([place_of("gs://bucket/silent"), tmp_path, None], Questions()) == [None, Counts(40, 3), None]
+        assert counts_in_time([place_of("gs://bucket/silent"), tmp_path, None], Questions()) == [
+            None,
+            Counts(40, 3),
+            None,
+        ]
     finally:
         stall.release()
         until(lambda: not any(thread.name.startswith("question") for thread in threading.enumerate()))

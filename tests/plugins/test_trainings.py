@@ -741,7 +741,7 @@ def test_runs_that_failed_before_their_training_are_listed_with_error_and_log(cl
     )  # fmt: skip
     assert (second["run_id"], second["state"]) == ("run 6", "failed")
     assert second["words"] == "Task extract failed: source_uri '/nowhere' is no folder"
-    assert second["log"] == ["Log of extract", "../dags/ours/runs/run%206/tasks/extract"]
+    assert second["links"] == [["Log of extract", "../dags/ours/runs/run%206/tasks/extract"]]
     assert [row["run_id"] for row in others] == ["run 5", "run 4", MARKUP, "run 1"]
 
 
@@ -754,7 +754,7 @@ def test_the_list_shows_the_error_of_a_failed_training(client: Client, runs: Non
         "failed", "Task train failed: the loss is no number",
         "Failed: Task train failed: the loss is no number",
     )  # fmt: skip
-    assert row["log"] == ["Log of train", "../dags/ours/runs/run%206/tasks/train"]
+    assert row["links"] == [["Log of train", "../dags/ours/runs/run%206/tasks/train"]]
 
 
 def test_the_list_shows_which_task_failed_after_a_complete_training(client: Client, runs: None, trained: Path) -> None:

@@ -1,10 +1,18 @@
 """Runs whose training has not started: what they wait for or do, on the tab and in the list."""
 
+import json
+import shutil
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from pipeline.monitor.row import Row
+from pipeline.runs.files import RUN_FORMAT
+from tests.report.rich import Records
 
 # Airflow imports Starlette's test client, which warns that it prefers another HTTP library.
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`")
@@ -90,6 +98,41 @@ def test_the_tab_names_a_missing_pool_and_the_command_that_creates_it(waiting: N
     assert stage_of().words == "train is about to start"
 
 
+def store_training(run_id: str, training: Path) -> None:
+    """Store the place of the training of a run, as its task does."""
+    from airflow.utils.session import create_session
+
+    from dags.xcom_keys import TRAINING_PLACE
+    from tests.plugins.airflow_runs import store
+
+    with create_session() as session:
+        store(session, {"dag_id": "ours", "run_id": run_id, "task_id": "train"}, TRAINING_PLACE, str(training))
+
+
+def training_with_steps(folder: Path, step_ms: float) -> Path:
+    """Write a training with 10 of 100 steps, which took `step_ms` each, in place of one that is there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    about = {"format": RUN_FORMAT, "settings": {"epochs": 1, "dataset_name": "flowers"}, "steps_per_epoch": 100}
+    (folder / "run.json").write_text(json.dumps(about))
+    records, begin = Records(folder), time.time()
+    for step in range(1, 11):
+        at = begin + step * step_ms / 1000
+        times = {"step/time_ms": step_ms, "step/compute_ms": step_ms, "input/wait_ms": 0.0, "input/examples": 8}
+        records.write(Row("samples", at, step, {"sys/cpu_pct": 50.0}))
+        records.write(Row("batches", at, step, {**times, "epoch": 1, "first": float(step == 1)}))
+    records.close()
+    return folder
+
+
+def status_of(training: Path) -> dict[str, Any]:
+    """Return what the tab shows of a training under way."""
+    from pipeline.watch.page_data import page_data
+
+    status: dict[str, Any] = page_data(training, is_over=False)["status"]
+    return status
+
+
 def test_a_run_that_waits_for_the_pool_is_listed_with_its_place_in_the_queue(waiting: None):
     from tests.plugins.airflow_runs import add_run
 
@@ -103,12 +146,115 @@ def test_a_run_that_waits_for_the_pool_is_listed_with_its_place_in_the_queue(wai
     assert [*rows] == ["run 3", "run 2", "run 1"]
     assert [row["state"] for row in rows.values()] == ["waiting", "waiting", "starting"]
     for number in (2, 3):
-        words = f"train is number {number - 1} of 2 in the queue of the pool 'gpu', which has 1 slot"
+        words = (
+            f"train is number {number - 1} of 2 in the queue of the pool 'gpu', which has 1 slot; "
+            "when it starts is unknown: no run like one before it has ended yet"
+        )
         assert rows[f"run {number}"]["words"] == stage_of(f"run {number}").words == words
         assert rows[f"run {number}"]["cells"]["progress"] == "1 of 2 tasks"
     assert rows["run 1"]["words"] == "train has started, and prepares the training"
     set_tasks("queued", run_id="run 2", task_id="train")
     assert stage_of("run 2").words == "train has a slot of the pool 'gpu', and waits for a worker"
+
+
+def add_ended(run_id: str, minutes: float, dataset_name: str = "", days: int = 1) -> None:
+    """Add a run whose training ended some days ago, and took so many minutes."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    from tests.plugins.airflow_runs import add_run
+
+    add_run("ours", run_id, None)
+    end = datetime.now(UTC) - timedelta(days=days)
+    times = {"state": "success", "start_date": end - timedelta(minutes=minutes), "end_date": end}
+    with create_session() as session:
+        session.execute(update(TaskInstance).filter_by(run_id=run_id).values(**times))
+    set_dataset(run_id, dataset_name)
+
+
+def set_dataset(run_id: str, dataset_name: str) -> None:
+    """Store the settings of a run, as its first task does."""
+    from airflow.utils.session import create_session
+
+    from dags.xcom_keys import SETTINGS
+    from tests.plugins.airflow_runs import store
+
+    with create_session() as session:
+        store(
+            session, {"dag_id": "ours", "run_id": run_id, "task_id": "train"}, SETTINGS, {"dataset_name": dataset_name}
+        )
+
+
+def add_waiting(run_id: str, dataset_name: str = "", servers: int = 1) -> None:
+    """Add a run whose training waits for slots of the pool."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    from tests.plugins.airflow_runs import add_run
+
+    add_run("ours", run_id, None, state="running")
+    with create_session() as session:
+        session.execute(update(TaskInstance).filter_by(run_id=run_id).values(pool_slots=servers))
+    set_tasks("scheduled", run_id=run_id)
+    set_dataset(run_id, dataset_name)
+
+
+def wait_of(run_id: str) -> str:
+    """Return when a run starts, in the words of its page."""
+    return stage_of(run_id).words.rpartition("; ")[2]
+
+
+def test_a_wait_is_what_the_running_training_has_left_and_what_the_last_ones_took(waiting: None, tmp_path: Path):
+    """The running one has 90 steps of 80 ms left on its tab. Those of its dataset took 20 minutes, others one hour."""
+    set_slots(1)
+    training = training_with_steps(tmp_path / "training", step_ms=80.0)
+    store_training("run 1", training)
+    set_tasks("running", run_id="run 1")
+    for number, minutes in enumerate((20, 18, 21, 300, 20)):
+        add_ended(f"ended {number}", minutes, "flowers")
+        add_ended(f"other {number}", 60, "birds")
+    add_waiting("run 2", "flowers")
+    add_waiting("run 3", "birds")
+    add_waiting("run 4")
+    assert wait_of("run 2") == "it starts in less than a minute, when the training that runs now ends"
+    assert wait_of("run 3") == "it starts in about 20 min, if the run before it takes as long as the last ones"
+    assert wait_of("run 4") == "it starts in about 80 min, if the 2 runs before it take as long as the last ones"
+    training_with_steps(training, step_ms=80_000.0)
+    left = dict(status_of(training)["tiles"])["remaining, about"]
+    assert wait_of("run 2") == f"it starts in about {left}, when the training that runs now ends"
+    assert left == "2 h 0 min"
+
+
+def test_a_run_without_steps_is_expected_to_take_as_long_as_the_last_ones(waiting: None):
+    """It has run for two minutes. Of a DAG without an ended run, and of a run that takes longer, nothing is known."""
+    set_slots(1)
+    set_tasks("running", run_id="run 1")
+    add_waiting("run 2")
+    assert wait_of("run 2") == "when it starts is unknown: no run like one before it has ended yet"
+    add_ended("ended", 12)
+    assert wait_of("run 2") == "it starts in about 10 min, if the run before it takes as long as the last ones"
+    for number in range(3):
+        add_ended(f"short {number}", 1)
+    assert wait_of("run 2") == "when it starts is unknown: a run before it takes longer than the last ones"
+
+
+def test_each_slot_of_the_pool_takes_a_run_of_the_queue(waiting: None):
+    """Run 1 and the last ones take ten minutes. Run 4 needs both slots, so it waits for run 3, too."""
+    from tests.plugins.airflow_runs import add_run
+
+    set_slots(2)
+    add_run("ours", "run 2", None, state="running")
+    for run_id in ("run 1", "run 2"):
+        set_tasks("running", run_id=run_id)
+    add_ended("ended", 10)
+    add_waiting("run 3")
+    add_waiting("run 4", servers=2)
+    add_waiting("run 5")
+    assert wait_of("run 3") == "it starts in about 8 min, if the 2 runs before it take as long as the last ones"
+    assert wait_of("run 4").startswith("it starts in about 18 min, if the 3 runs")
+    assert wait_of("run 5").startswith("it starts in about 28 min, if the 4 runs")
 
 
 def test_a_task_of_higher_priority_is_ahead_in_the_queue(waiting: None):
@@ -174,6 +320,33 @@ def test_a_queued_run_says_why_airflow_has_not_started_it(waiting: None):
         session.execute(update(DagModel).values(is_paused=True))
     words = {row["words"] for row in listed().values()}  # run 1 waits for the pool
     assert words == {"the DAG ours is paused: turn it on, and the run goes on"}
+
+
+def test_the_next_run_of_a_dag_starts_when_the_first_one_of_it_ends(waiting: None):
+    """The first one has run for 2 of 10 minutes."""
+    from airflow.models.dag import DagModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    from tests.plugins.airflow_runs import add_dag, add_run
+
+    add_dag("ours", "us")
+    with create_session() as session:
+        session.execute(update(DagModel).values(max_active_runs=2))
+    set_slots(1)
+    set_tasks("running", run_id="run 1")
+    add_waiting("run 2")
+    add_run("ours", "run 3", None, state="queued")
+    limit = "at most 2 runs of ours at the same time: "
+    unknown = "when it starts is unknown: no run like one before it has ended yet"
+    assert stage_of("run 3").words == f"{limit}1 waits for its start; {unknown}"
+    add_ended("ended", 10)
+    start = "it starts in about 8 min, if the run before it takes as long as the last ones"
+    assert stage_of("run 3").words == f"{limit}1 waits for its start; {start}"
+    add_run("ours", "run 4", None, state="queued")
+    assert stage_of("run 3").words == f"{limit}2 wait for their start; the next one: {start}"
+    set_slots(-1)
+    assert stage_of("run 3").words == f"{limit}2 wait for their start"
 
 
 def test_a_run_without_a_training_has_the_names_of_its_settings(waiting: None):

@@ -21,10 +21,10 @@ from pipeline.runs.changes import (
     in_effect,
     load_changes,
     replace_changes,
-    request_change,
-    require_changeable,
+    request_changes,
 )
 from pipeline.runs.files import CHANGES, RESULT, RUN, RUN_FORMAT
+from tests.runs.one_change import request_change
 
 
 def training(folder: Path, values: Mapping[str, Any]) -> Path:
@@ -74,11 +74,17 @@ def test_what_cannot_change_is_refused(
     assert not (folder / CHANGES).exists()
 
 
-def test_several_values_are_checked_before_one_is_stored(tmp_path: Path):
+def test_several_values_are_stored_together_or_not_at_all(tmp_path: Path):
     folder = training(tmp_path, {})
-    require_changeable(folder, [("prefetch_batches", "16"), ("cache", "disk")])
     with pytest.raises(SettingsError, match="cache must be one of"):
-        require_changeable(folder, [("prefetch_batches", "16"), ("cache", "auto")])
+        request_changes(folder, {"prefetch_batches": "16", "cache": "auto"}, "Ada")
+    assert load_changes(folder) == []
+    same = settings({}).shuffle_megabytes
+    requested = request_changes(folder, {"prefetch_batches": "16", "cache": "disk", "shuffle_megabytes": same}, "Ada")
+    assert [change.words for change in requested] == ["prefetch_batches=16", "cache=disk"]
+    assert load_changes(folder) == requested
+    with pytest.raises(SettingsError, match="prefetch_batches is 16 and cache is disk already: nothing changes"):
+        request_changes(folder, {"prefetch_batches": 16, "cache": "disk"}, "Ada")
 
 
 def test_nothing_changes_in_a_complete_training(tmp_path: Path):

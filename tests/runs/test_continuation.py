@@ -9,13 +9,14 @@ import pytest
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import BadInput, SettingsError
-from pipeline.runs.changes import DATASET, load_changes, replace_changes, request_change
+from pipeline.runs.changes import DATASET, load_changes, replace_changes
 from pipeline.runs.continuation import continued_settings, end_of, request_continuation, save_measured
 from pipeline.runs.files import OFFERS, RESULT
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run, checkpoint_name
 from tests.conftest import MakeImages, jpeg
 from tests.published import publish
+from tests.runs.one_change import request_change
 
 OFFER = {"change": {"prepare": "resize", "prepare_size": 36}, "words": "1.6 times faster", "promised": [1.6, 1.5, 1.7]}
 

@@ -20,10 +20,11 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from pipeline.runs.changes import DATASET, request_change, request_dataset
+from pipeline.runs.changes import DATASET, request_dataset
 from pipeline.runs.files import CHANGES
 from pipeline.training.step.dispatch import SentSteps
 from pipeline.training.step.loop import EpochLoop
+from tests.runs.one_change import request_change
 
 Finish = Callable[[EpochLoop, int, SentSteps], int]
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.input import cache, order
-from pipeline.runs.changes import load_changes, request_change
+from pipeline.runs.changes import load_changes, request_changes
 from pipeline.runs.files import CHANGES
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run
@@ -21,6 +21,7 @@ from pipeline.training.assembly import Training
 from pipeline.training.current_input import CurrentInput
 from pipeline.training.inputs import ServerData
 from pipeline.training.state.checkpoint import Position
+from tests.runs.one_change import request_change
 
 EXAMPLES, BATCH, STEPS = 34, 8, 5
 
@@ -104,14 +105,15 @@ def test_images_that_do_not_fit_are_refused_and_the_training_goes_on(
     run = prepare_run(settings, published, "run")
     with opened(run, published) as current:
         current.begin(1, 0)
-        request_change(run.folder, "cache", "memory", by="Ada")
-        request_change(run.folder, "prefetch_batches", 2, by="Ada")
+        request_changes(run.folder, {"cache": "memory", "shuffle_megabytes": 1}, by="Ada")
+        request_change(run.folder, "prefetch_batches", 2, by="Ben")
         monkeypatch.setattr(cache, "available_memory", lambda: 0)
         assert current.begin(2, STEPS)
         assert (current.effect.settings.cache, current.effect.settings.prefetch_batches) == ("off", 2)
         assert not current.inputs.keeps
-        refused, other = load_changes(run.folder)
+        refused, together, other = load_changes(run.folder)
         assert refused.refused.startswith("decoded images need about ")
+        assert together.refused == refused.refused
         assert other.epoch == 2
         assert len([*taken(current, STEPS)]) == STEPS
 

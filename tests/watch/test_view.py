@@ -1,6 +1,8 @@
 """The figures and texts of the page of a training."""
 
 import json
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +227,23 @@ def test_a_running_training_is_training_or_evaluating(run: Path, epochs: int, st
     assert ("remaining, about" in tiles) == (epochs == 10)
     if epochs == 10:  # 240 steps of 90 ms, and four validations
         assert 20 < float(tiles["remaining, about"].split()[0]) < 30
+
+
+def test_a_running_training_says_when_its_last_sample_came_and_how_long_its_longest_step_took(tmp_path: Path) -> None:
+    about = {"format": RUN_FORMAT, "settings": {"epochs": 10}, "steps_per_epoch": STEPS}
+    (tmp_path / "run.json").write_text(json.dumps(about))
+    sink, begin = Records(tmp_path), time.time() - 205
+    for step in range(1, 201):
+        step_ms = 20_000.0 if step == 1 else 9000.0 if step == 130 else 80.0
+        times = {"input/wait_ms": 60.0, "step/time_ms": step_ms, "input/examples": 8}
+        sink.write(Row("batches", begin + step, step, times))
+        sink.write(Row("samples", begin + step, step, {"sys/cpu_pct": 50.0}))
+    sink.close()
+    found = status_of(tmp_path)
+    assert re.fullmatch(r"epoch \d of 10, step 200 of 600; the last sample came [5-9] s ago", found["words"])
+    assert "The longest step took 9,000 ms, and ended about 2 min " in found["sentences"]["waiting"]
+    assert "remaining, about" in dict(found["tiles"])
+    assert "remaining, about" not in dict(status_of(tmp_path, is_over=True)["tiles"])
 
 
 @pytest.mark.parametrize(("ended", "state"), [(EPOCHS, "evaluating"), (0, "training")])

@@ -77,16 +77,8 @@ export class Changes {
     return send_json(`${address}?${new URLSearchParams(this.ids)}`, content, RENEWED, options);
   }
 
-  async request(change) {
-    for (const [field, value] of Object.entries(change)) {
-      const {words} = await this.send_to("change", {field, value: String(value)});
-      this.answer.textContent = words;
-    }
-  }
-
   // Start a run that builds the dataset and continues this training, by Airflow's own API with the rights of the user.
-  async start_run(change) {
-    const values = Object.fromEntries(Object.entries(change).map(([name, value]) => [name, String(value)]));
+  async start_run(values) {
     const {dag_id, run} = await this.send_to("continuation", {values});
     const address = `../api/v2/dags/${encodeURIComponent(dag_id)}/dagRuns`;
     await send_json(address, run, `You do not have permission to start runs of ${dag_id}.`, {silent: SILENT});
@@ -98,8 +90,9 @@ export class Changes {
     if (is_off(button)) return;
     set_off(button, true);
     try {
-      if (this.needs_dataset(change)) await this.start_run(change);
-      else await this.request(change);
+      const values = Object.fromEntries(Object.entries(change).map(([name, value]) => [name, String(value)]));
+      if (this.needs_dataset(change)) await this.start_run(values);
+      else this.answer.textContent = (await this.send_to("change", {values})).words;
     } catch (error) {
       if (!(error instanceof RequestError)) throw error;
       this.answer.textContent = error.message;

@@ -22,12 +22,13 @@ function menu_of({names, shown}) {
   return menu;
 }
 
-function summary_of({counts, published, dates, step, champion, note}) {
+function summary_of({counts, published, dates, step, champion, note, trend}) {
   const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
   const each = step ? `, one per ${step}` : "";
   const model = champion || (note ? `unknown: ${note}` : "none, because no model has been promoted yet");
   return [
     element("p", {}, `${published.toLocaleString("en")} of ${counted(total, "date")} published, from ${dates[0].date} to ${dates.at(-1).date}${each}.`),
+    element("p", {}, trend),
     element("p", {class: "soft"}, `Champion: ${model}`),
   ];
 }

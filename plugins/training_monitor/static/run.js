@@ -78,6 +78,7 @@ class Training {
     this.show_promotion(status.promotion);
     this.tiles.replaceChildren(...status.tiles.map(([words, number]) =>
       element("div", {}, element("dt", {}, words), element("dd", {}, number))));
+    this.examples.textContent = status.examples;
     this.changes.show(status.changes);
     this.show_links(status.links);
     this.facts.replaceChildren(table(["", ""], status.facts, "Settings and folders"));
@@ -94,12 +95,13 @@ class Training {
     this.verdict = element("p", {class: "verdict", role: "status"});  // A screen reader announces it, once a minute.
     this.promotion = element("p", {class: "soft", role: "status"});
     this.tiles = element("dl", {class: "tiles"});
+    this.examples = element("p", {class: "soft"});
     this.changes = new Changes(this.ids, () => this.refresh_soon());
     this.links = element("nav", {class: "links", "aria-label": "Other pages of this run"});
     this.facts = element("div");
     this.head.replaceChildren(
       element("div", {class: "head"}, this.title, this.badge, this.words), this.bar, this.verdict, this.promotion,
-      this.tiles, this.changes.element, this.links, element("details", {}, element("summary", {}, "Settings and folders"), this.facts),
+      this.tiles, this.examples, this.changes.element, this.links, element("details", {}, element("summary", {}, "Settings and folders"), this.facts),
     );
   }
 

@@ -31,8 +31,8 @@ function run_of(row) {
 
 function state_of(row) {
   const badge = element("span", {class: `badge ${row.state}`}, row.name);
-  const log = row.log ? [element("br"), page_link(row.log[1], row.log[0])] : [];
-  return row.words || row.log ? element("div", {}, badge, element("p", {class: "soft"}, row.words, ...log)) : badge;
+  const links = row.links.flatMap(([words, address]) => [" ", page_link(address, words)]);
+  return element("div", {}, badge, ...links, ...(row.words ? [element("p", {class: "soft"}, row.words)] : []));
 }
 
 function promotion_of(row) {
@@ -80,7 +80,7 @@ class Line {
   show(row) {
     this.row = row;
     COLUMNS.forEach(({id, fill}, index) => {
-      const shown = JSON.stringify([row.cells[id], id === "state" && row.log]);
+      const shown = JSON.stringify([row.cells[id], id === "state" && row.links]);
       if (this.shown[index] === shown) return;
       this.shown[index] = shown;
       this.cells[index].replaceChildren(fill ? fill(row) : row.cells[id]);
