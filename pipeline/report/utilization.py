@@ -196,7 +196,8 @@ class TimeAxis:
         """Draw values, smoothed in front of raw. Return the line of the smoothed ones."""
         line = line.moved_by(-self.start)
         raw, smooth = _thinned(line.peak_seconds, line.peaks), _thinned(line.seconds, line.values, self.span)
-        plot.line(raw[0] / self.per_unit, raw[1], color=curve.color, line_alpha=0.28, line_width=1)
+        # Below the smoothed lines of all curves: the raw values of ten hours fill the plot.
+        plot.line(raw[0] / self.per_unit, raw[1], color=curve.color, line_alpha=0.28, line_width=1, level="underlay")
         return plot.line(
             smooth[0] / self.per_unit, smooth[1], color=curve.color, line_width=2.2, line_dash=curve.dash,
             name=curve.label,
