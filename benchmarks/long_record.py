@@ -43,9 +43,16 @@ _PERCENT = (
 _AMOUNTS = (
     *(f"sys/{name}" for name in ("disk_read_Bps", "disk_write_Bps", "net_recv_Bps", "net_sent_Bps", "mem_used_bytes")),
     *(f"proc/{name}" for name in ("read_Bps", "rss_bytes", "children_rss_bytes", "major_faults_per_s")),
-    *("monitor/tick_late_ms", "monitor/sample_ms", "cgroup/mem_used_bytes", "cgroup/cpu_used_cores", "sys/load_1min"),
+    *("cgroup/mem_used_bytes", "cgroup/cpu_used_cores", "sys/load_1min"),
 )
-_STEADY = {"sys/cores": 64.0, "proc/cores": 64.0, "cgroup/cpu_limit_cores": 64.0, "monitor/dropped": 0.0}
+_STEADY = {
+    "sys/cores": 64.0,
+    "proc/cores": 64.0,
+    "cgroup/cpu_limit_cores": 64.0,
+    "monitor/dropped": 0.0,
+    "monitor/tick_late_ms": 1.0,
+    "monitor/sample_ms": 2.0,
+}
 Columns = dict[str, NDArray[Any]]
 Metrics = Callable[[NDArray[np.int64]], Columns]
 """Returns the metrics of some steps."""

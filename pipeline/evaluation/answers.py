@@ -53,7 +53,7 @@ class Metric:
     def difference_text(self, difference: Estimate) -> str:
         """Write a difference of two values, with its interval: of shares, in percentage points."""
         if self.scale == "share":
-            value, low, high = (f"{round(100 * share, 1) + 0:+.1f}" for share in difference)  # `+ 0` makes 0.0 of -0.0.
+            value, low, high = (f"{points:+.1f}" if (points := round(100 * share, 1)) else "0" for share in difference)
             return f"{value} points ({low} to {high})"
         value, low, high = (self.text(each, "+") for each in difference)
         return f"{value} ({low} to {high})"

@@ -176,5 +176,10 @@ def three_digits(value: float) -> str:
 
 
 def percent(fraction: float) -> str:
-    """Return 41%, but 4.2%: below ten percent, the next digit matters."""
-    return f"{fraction:.0%}" if fraction >= 0.1 else f"{fraction:.1%}"
+    """Return 41%, but 4.2% and 99.6%, because the next digit matters there. "0.0%" would not say if it is nothing."""
+    if fraction == 0:
+        return "0%"
+    if 0 < fraction < 0.0005:
+        return "under 0.1%"
+    is_close = fraction < 0.1 or 0.995 <= fraction < 0.9995
+    return f"{fraction:.1%}" if is_close else f"{fraction:.0%}"

@@ -163,8 +163,13 @@ def _against_fastest(comparison: Comparison, number: int) -> Cell:
         return Cell("100%" if number == ranking.best else "-")
     lead, *ends = (1 + each for each in ranking.leads[number])
     is_known = all(isfinite(each) and each > 0 for each in ends)
-    interval = f"{three_digits(100 / ends[1])} to {three_digits(100 / ends[0])}" if is_known else "unknown"
-    return Cell(f"{three_digits(100 / lead)}%", interval)
+    interval = " to ".join(_percent_of(1 / each) for each in reversed(ends)) if is_known else "unknown"
+    return Cell(_percent_of(1 / lead), interval)
+
+
+def _percent_of(ratio: float) -> str:
+    """Write a ratio of two speeds as 97.2%, or as 114%."""
+    return f"{ratio:.1%}" if ratio < 0.9995 else f"{ratio:.0%}"
 
 
 def _states(run: ComparedRun) -> Iterator[str]:
@@ -200,6 +205,8 @@ def _listed(values: Mapping[str, float], text_of: Callable[[float], str]) -> str
     if len(values) <= MAX_NAMED:
         return ", ".join(f"{name} {text_of(value)}" for name, value in values.items())
     low, high = (of(values, key=lambda name: values[name]) for of in (min, max))
+    if text_of(values[low]) == text_of(values[high]):
+        return f"{text_of(values[low])} in each of the {len(values)} runs"
     return f"from {text_of(values[low])} ({low}) to {text_of(values[high])} ({high})"
 
 

@@ -216,7 +216,8 @@ def _busy_by_others(runs: Sequence[ComparedRun], pair: Sequence[int]) -> str:
     if not any(run.other_cores > OTHERS * run.cores for run in chosen.values() if run.cores):
         return ""
     return " and ".join(
-        f"{run.other_cores:.1f} of {run.cores:g} cores during {LETTERS[number]}" for number, run in chosen.items()
+        f"{round(run.other_cores, 1):g} of {run.cores:g} cores during {LETTERS[number]}"
+        for number, run in chosen.items()
     )
 
 

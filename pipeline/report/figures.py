@@ -20,7 +20,6 @@ from pipeline.report.drawing import (
     VERMILION,
     Figure,
     add_legend,
-    format_count,
     histogram,
     new_plot,
 )
@@ -102,13 +101,13 @@ def _by_epoch(quantity: str, lines: Sequence[Line]) -> Any:
 
 def learning_sentence(epochs: pandas.DataFrame) -> str:
     """Say how far the loss fell, and when the validation was best. There is at least one epoch."""
-    loss = epochs["loss"].to_numpy()
+    loss, best = epochs["loss"].to_numpy(), best_epoch(epochs)
     first, last = map(three_digits, (loss[0], loss[-1]))
-    sentence = f"Training loss went from {first} to {last} in {format_count(len(epochs), 'epoch')}"
-    best = best_epoch(epochs)
-    if not best:
-        return sentence + "."
-    return f"{sentence}; validation {best.metric.title} was best in epoch {best.epoch} with {best.text}."
+    if len(epochs) == 1:
+        validation = f" and validation {best.metric.title} {best.text}" if best else ""
+        return f"After one epoch, training loss is {last}{validation}."
+    validation = f"; validation {best.metric.title} was best in epoch {best.epoch} with {best.text}" if best else ""
+    return f"Training loss went from {first} to {last} in {len(epochs):,} epochs{validation}."
 
 
 def times(batches: Table, epochs: pandas.DataFrame) -> Figure:
@@ -146,7 +145,9 @@ def _epoch_times(epochs: pandas.DataFrame) -> tuple[str, list[Any]]:
         return "Fewer than two epochs were completed.", []
     _, values, _ = drawn[0]
     low, middle, high = map(three_digits, (values.min(), np.median(values), values.max()))
-    sentence = f"An epoch took from {low} to {high} s (median {middle} s)."
+    sentence = (
+        f"An epoch took from {low} to {high} s (median {middle} s)." if low != high else f"Each epoch took {low} s."
+    )
     return sentence, [histogram(values, title, "s", "epochs", color) for title, values, color in drawn]
 
 

@@ -10,7 +10,7 @@ import pandas
 from bokeh.models import CrosshairTool, HoverTool, Range1d, Span
 
 from pipeline.monitor import gpu_columns
-from pipeline.monitor.diagnosis import percent
+from pipeline.monitor.diagnosis import percent, three_digits
 from pipeline.monitor.gpu_columns import busy_pct, gpus, with_gpus_together
 from pipeline.monitor.thinned import Samples
 from pipeline.report import series
@@ -32,8 +32,8 @@ MAX_POINTS = 1500
 """Maximum number of points of a curve. No screen shows more."""
 MAX_BOUNDARIES = 60
 """Ends of more epochs than this are not marked, because the marks would hide the curves."""
-MAX_LINES = 15
-"""Limit for the lines of training servers: there are this many pairs of color and dash."""
+MAX_LINES = 20
+"""Limit for the lines of training servers or GPUs: there are this many pairs of color and dash."""
 WHOLE = 100.0
 """End of an axis of percent, with the same ticks in all panels."""
 LATE_MS, SLOW_MS = 20.0, 10.0
@@ -42,7 +42,7 @@ WHY_LATE = (
     "The sampler is delayed if there is more work than the machine has cores. In a training, the sampler is a thread "
     "of the training, so Python code in the input (such as a generator or a py_function) delays it too."
 )
-_DASHES = ("solid", "6 3", "2 2")
+_DASHES = ("solid", "6 3", "2 2", "8 3 2 3")
 _COLORS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE)
 
 
@@ -196,7 +196,8 @@ class TimeAxis:
         """Draw values, smoothed in front of raw. Return the line of the smoothed ones."""
         line = line.moved_by(-self.start)
         raw, smooth = _thinned(line.peak_seconds, line.peaks), _thinned(line.seconds, line.values, self.span)
-        plot.line(raw[0] / self.per_unit, raw[1], color=curve.color, line_alpha=0.28, line_width=1)
+        # Below the smoothed lines of all curves: the raw values of ten hours fill the plot.
+        plot.line(raw[0] / self.per_unit, raw[1], color=curve.color, line_alpha=0.28, line_width=1, level="underlay")
         return plot.line(
             smooth[0] / self.per_unit, smooth[1], color=curve.color, line_width=2.2, line_dash=curve.dash,
             name=curve.label,
@@ -288,7 +289,8 @@ def _sentence(samples: Samples, shows_ends: bool) -> str:
     facts = [f"The processor was {together['sys/cpu_pct'].mean():.0f}% busy on average"]
     busy = gpus(together, "util_pct").mean().dropna()
     if len(busy):
-        spread = f" (from {busy.min():.0f}% to {busy.max():.0f}% by GPU)" if len(busy) > 1 else ""
+        low, high = f"{busy.min():.0f}%", f"{busy.max():.0f}%"
+        spread = f" (from {low} to {high} by GPU)" if low != high else ""
         facts.append(f"the GPU {gpu_columns.mean(busy.tolist()):.0f}%{spread}")
     if "gpu/power_limit_w" in together and "gpu/power_w" in together:
         drawn, limit = together["gpu/power_w"].mean(), together["gpu/power_limit_w"].max()
@@ -316,8 +318,8 @@ def sampler_sentence(samples: pandas.DataFrame) -> str:
     late = float(np.percentile(delays, 95)) if len(delays) else 0.0
     took = float(np.median(durations)) if len(durations) else 0.0
     lost = int(grown(samples["monitor/dropped"].to_numpy())) if "monitor/dropped" in samples else 0
-    complaints = [f"one sample in twenty was more than {late:.0f} ms late"] if late > LATE_MS else []
-    complaints += [f"taking a sample took {took:.0f} ms"] if took > SLOW_MS else []
+    complaints = [f"one sample in twenty was more than {three_digits(late)} ms late"] if late > LATE_MS else []
+    complaints += [f"taking a sample took {three_digits(took)} ms"] if took > SLOW_MS else []
     complaints += [f"{lost:,} {'sample was' if lost == 1 else 'samples were'} left out"] if lost else []
     if not complaints:
         return ""
@@ -372,5 +374,5 @@ def busy_panel(title: str, lines: Mapping[str, Line], epochs: pandas.DataFrame) 
 
 
 def look_of_line(number: int) -> tuple[str, str]:
-    """Return color and dash of a line. There are 15 different ones."""
+    """Return color and dash of a line. There are MAX_LINES different ones."""
     return _COLORS[number % len(_COLORS)], _DASHES[number // len(_COLORS) % len(_DASHES)]

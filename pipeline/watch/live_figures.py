@@ -134,7 +134,8 @@ def _machine(drawable: Drawable) -> Figure:
 
 def _servers(drawable: Drawable) -> Figure:
     names = {f"server {index}": (source_of_server(index), "busy") for index in drawable.servers[:MAX_LINES]}
-    busy = _busy("GPU, or else processor (%)", names)
+    left_out = f", of the first {MAX_LINES} servers" if len(drawable.servers) > MAX_LINES else ""
+    busy = _busy(f"GPU, or else processor{left_out} (%)", names)
     return Figure("servers", "All training servers", (busy, *_each_gpu(drawable)))
 
 
@@ -145,7 +146,10 @@ def _each_gpu(drawable: Drawable) -> Iterator[Chart]:
         label = f"server {server}, GPU {gpu}" if drawable.servers else f"GPU {gpu}"
         names[label] = source_of_server(server), f"gpu/{gpu}/util_pct"
     if names:
-        yield _busy("Each GPU (% busy)", names)
+        is_each = len(names) == drawable.num_gpus
+        yield _busy(
+            "Each GPU (% busy)" if is_each else f"The {len(names)} idlest of {drawable.num_gpus} GPUs (% busy)", names
+        )
 
 
 def _busy(title: str, names: dict[str, tuple[str, str]]) -> Chart:

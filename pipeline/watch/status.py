@@ -291,7 +291,7 @@ def _waiting_sentence(files: RunFiles, view: View) -> str:
     share = percent(wait / whole) if whole else "0%"
     judged = "In the steps of the verdict" if files.steps_judged else "In the last minute of steps"
     when = "Over the training" if files.is_complete else judged
-    ends = "; dotted lines are the ends of epochs" if len(view.epochs) <= MAX_BOUNDARIES else ""
+    ends = "; dotted lines are the ends of epochs" if 0 < len(view.epochs) <= MAX_BOUNDARIES else ""
     return (
         f"{when}, {share} of the time was waiting for data ({three_digits(wait)} of {three_digits(whole)} ms a step)"
         f"{ends}.{_longest_step(view)}"

@@ -43,6 +43,8 @@ class Drawable(NamedTuple):
     """Whether the stages of the input were measured."""
     gpus: tuple[tuple[int, str], ...]
     """Server and number of each GPU; of the idlest ones if there are many, and empty if there is only one."""
+    num_gpus: int
+    """Number of the GPUs of all training servers."""
 
 
 LEARNING = ("loss", "val_loss", *(key for each in EPOCH_METRICS for key in (each.key, each.validation_key)))
@@ -224,6 +226,7 @@ def _listed(values: Array, digits: int = 5) -> list[float | None]:
 
 def drawable(view: View) -> Drawable:
     """Return what there is to draw of a training now."""
+    by_idleness = _gpus_by_idleness(view)
     return Drawable(
         steps=len(view.batches.means) > 0,
         panels=tuple((panel.title, tuple(curve.column for curve in curves)) for panel, curves in view.panels),
@@ -232,14 +235,16 @@ def drawable(view: View) -> Drawable:
         servers=tuple(view.servers) if len(view.servers) > 1 else (),
         sampled=tuple(index for index, samples in view.servers.items() if _is_sampled(samples)),
         stages=view.stages is not None,
-        gpus=_idlest_gpus(view),
+        gpus=tuple(sorted(by_idleness[:MAX_LINES])) if len(by_idleness) > 1 else (),
+        num_gpus=len(by_idleness),
     )
 
 
-def _idlest_gpus(view: View) -> tuple[tuple[int, str], ...]:
+def _gpus_by_idleness(view: View) -> list[tuple[int, str]]:
+    """Return server and number of each GPU, the idlest one first."""
     busy = {
         (index, str(gpu)): float(mean)
         for index, samples in view.servers.items()
         for gpu, mean in gpus(samples.means, "util_pct").mean().dropna().items()
     }
-    return tuple(sorted(sorted(busy, key=lambda gpu: busy[gpu])[:MAX_LINES])) if len(busy) > 1 else ()
+    return sorted(busy, key=lambda gpu: busy[gpu])

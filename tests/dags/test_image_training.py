@@ -77,7 +77,7 @@ def test_a_second_run_skips_completed_data_tasks(run_dag: RunDag, source: Path):
     assert second.returned("train")["run"] != trained["run"]
     gated = second.returned("promote")  # equal dataset, settings and seed give an equal model
     assert (gated["promoted"], gated["champion"]) == (True, second.returned("train")["run"])
-    assert "validation images, a difference of +0.0 points (" in gated["why"]
+    assert "validation images, a difference of 0 points (" in gated["why"]
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ from typing import Any
 import pandas
 import pytest
 
-from pipeline.monitor.diagnosis import Spread, seconds_by_part, summarize
+from pipeline.monitor.diagnosis import Spread, percent, seconds_by_part, summarize
 
 
 def batches(steps: int, wait: float, compute: float, epochs: int = 1) -> dict[str, list[float]]:
@@ -71,3 +71,14 @@ def test_seconds_are_summed_for_each_part() -> None:
         "validation": 7,
         "callbacks": 0,
     }
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"),
+    [
+        *((0.0, "0%"), (0.0003, "under 0.1%"), (0.0006, "0.1%"), (0.042, "4.2%"), (0.41, "41%")),
+        *((0.994, "99%"), (0.996, "99.6%"), (0.9996, "100%"), (1.0, "100%")),
+    ],
+)
+def test_a_percentage_never_rounds_something_to_nothing_or_to_all(fraction: float, text: str) -> None:
+    assert percent(fraction) == text

@@ -320,18 +320,18 @@ def test_the_sentence_mentions_a_long_start() -> None:
         (
             batches(0, 2345),
             {},
-            "Compute-bound: 100% of the step time is computing, 0.0% waiting for data (2,345 ms a step, 200 steps).",
+            "Compute-bound: 100% of the step time is computing, 0% waiting for data (2,345 ms a step, 200 steps).",
         ),
         (
             batches(0, 100),
             OTHERS,
-            "Compute-bound: 100% of the step time is computing, 0.0% waiting for data (100 ms a step, 200 steps); "
+            "Compute-bound: 100% of the step time is computing, 0% waiting for data (100 ms a step, 200 steps); "
             "there is no GPU; this training kept 1.5 of 16 cores busy, and other programs kept 14.5 of 16 busy.",
         ),
         (
             batches(0, 100),
             STARVED,
-            "Compute-bound (starved by other programs): 100% of the step time is computing, 0.0% waiting for data "
+            "Compute-bound (starved by other programs): 100% of the step time is computing, 0% waiting for data "
             "(100 ms a step, 200 steps); there is no GPU; this training kept 1.5 of 16 cores busy, and other "
             "programs kept 14.5 of 16 busy; 12.0 threads of this training waited for a core.",
         ),

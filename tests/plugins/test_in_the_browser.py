@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -244,6 +245,7 @@ def test_a_training_is_started_from_the_form_and_updates_on_the_tab(
         tab.wait_until_drawn()
         if SCREENSHOTS:
             tab.frame.get_by_text("of the step time is").wait_for()
+            until(lambda: re.search(r"epoch [23]\d of", tab.progress), 900)  # Charts of a few steps show nothing.
         screenshot(tab.page, "training")
         release(ui, HELD[1])
         until(lambda: tab.state, 900, 0.2, is_expected=lambda state: state == "trained")

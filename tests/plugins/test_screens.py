@@ -22,13 +22,15 @@ from playwright.sync_api import Browser, Page
 from benchmarks.harness.ended_runs import add_runs, write_training
 from benchmarks.long_record import write_training as write_long_training
 from pipeline.config.automatic import training_settings
+from pipeline.monitor.live import LiveVerdict
 from pipeline.monitor.row import Row
 from pipeline.monitor.verdict import diagnose_run, numbers
 from pipeline.report import write_report
-from pipeline.runs.files import OFFERS, RUN_FORMAT
+from pipeline.runs.files import OFFERS, RESULT, RUN_FORMAT, VERDICT
 from tests.axe import SIZES, serious
 from tests.browser import CUT_KEYS, CUT_LEGENDS, CUT_TITLES, Seen, browser, patient
 from tests.firefox import Firefox, firefox
+from tests.page_faults import faults
 from tests.plugins.site import login_of, serving
 from tests.plugins.test_dates_page import add_dated_run
 from tests.plugins.test_waits import set_tasks
@@ -56,21 +58,7 @@ FAILURES = {
     "report": "gs://bucket/runs/flowers has not answered within 4 s.",
 }
 """For each stage, the task that failed, with its message."""
-CUT = """() => {
-  const shown = each => each.checkVisibility({visibilityProperty: true, opacityProperty: true});
-  const can_scroll = each => ["auto", "scroll"].includes(getComputedStyle(each).overflowX);
-  const scrolls = each => each && (can_scroll(each) || scrolls(each.parentElement));
-  const is_hidden_text = style => style.clipPath !== "none" || style.position === "absolute" && style.width === "1px";
-  const whole = each => each.closest("[title]") || each.querySelector("[title]");
-  return [...document.body.querySelectorAll("*")].filter(each => {
-    if (each instanceof SVGElement || !each.clientWidth || !shown(each)) return false;
-    if (!each.textContent.trim() || each.scrollWidth <= each.clientWidth + 1) return false;
-    const style = getComputedStyle(each);
-    if (is_hidden_text(style) || scrolls(each)) return false;
-    return !(style.textOverflow === "ellipsis" && whole(each));
-  }).map(each => `${each.tagName}.${each.className}: ${each.textContent.trim().slice(0, 60)}`);
-}"""
-"""JavaScript that returns the elements whose text is wider than they are, and that nobody can scroll."""
+OPEN_ALL = """document.querySelectorAll("details:not([open])").forEach(each => { each.open = true; })"""
 LISTED = """document.querySelector(".list tbody tr") || document.querySelector(".empty:not([hidden])")"""
 TRENDED = """document.querySelector(".list tbody tr") && document.querySelector(".trends")"""
 CHARTED = (
@@ -126,7 +114,7 @@ def list_of_failures(made: Made) -> str:
         trained = task in ("train", "report")
         training = rich_run(made.folder / task, epochs=1, steps=20) if trained else None
         if task == "train":
-            (made.folder / task / "result.json").unlink()
+            (made.folder / task / RESULT).unlink()
         made.add(f"manual__2026-01-01T00:00:00+00:00_{task}", training, state="failed", failed={task: 1}, error=message)
     made.add("scheduled__2026-01-02T00:00:00+00:00", slow_training(made.folder / "slow"), state="running")
     return "/tenfold/trainings"
@@ -154,15 +142,18 @@ def slow_training(folder: Path) -> Path:
     for part in ("record", "overview", "servers"):
         shutil.rmtree(folder / part)
     random, steps = np.random.default_rng(1), 25
-    records = Records(folder)
+    records, live = Records(folder), LiveVerdict(lambda verdict: verdict.sentence, folder / VERDICT)
     now = time.time() - 40.0 * steps
     for step in range(1, steps + 1):
-        for _ in range(40):
-            now += 1
-            records.write(Row("samples", now, step - 1, {**sample(random, busy=97), "sys/cores": 8.0}))
+        for second in range(40):
+            row = Row("samples", now + second, step - 1, {**sample(random, busy=97), "sys/cores": 8.0})
+            for sink in (records, live):
+                sink.write(row)
+        now += 40.0
         times = {"input/wait_ms": 300 * random.random(), "step/compute_ms": 39_700.0, "step/host_ms": 0.4}
         whole = {"step/time_ms": sum(times.values()), "input/examples": 64, "epoch": 1, "first": float(step == 1)}
-        records.write(Row("batches", now, step, {**times, "step/checkpoint_ms": 0.0, **whole}))
+        for sink in (records, live):
+            sink.write(Row("batches", now, step, {**times, "step/checkpoint_ms": 0.0, **whole}))
     records.close()
     return described(folder, 250, epochs=10, model="resnet50", dataset_name="slow_steps", batch_size=64)
 
@@ -174,16 +165,22 @@ def tab_of(write: Callable[[Path], Path], state: str, made: Made) -> str:
 
 
 def two_servers(folder: Path) -> Path:
-    rich_run(folder, servers=2, gpus=8)
+    complete(rich_run(folder, servers=2, gpus=8))
     return described(folder, 60, epochs=6, num_training_servers=2, dataset_name="imagenet", model="resnet50")
 
 
 def ten_hours(folder: Path) -> Path:
     write_long_training(folder, 10 * HOUR_S, servers=1, gpus=8)
-    verdict = diagnose_run(folder)
-    result = {"metrics": {"val_accuracy": 0.5}, "verdict": verdict.sentence, "limit": verdict.limit.value}
-    (folder / "result.json").write_text(json.dumps({**result, **numbers(verdict)}))
+    (folder / RESULT).write_text(json.dumps({"metrics": {"val_accuracy": 0.5}}))
+    complete(folder)
     return described(folder, 9000, dataset_name="imagenet", model="resnet50")
+
+
+def complete(folder: Path) -> None:
+    """Add the verdict to the result of a training."""
+    verdict, result = diagnose_run(folder), json.loads((folder / RESULT).read_text())
+    judged = {"verdict": verdict.sentence, "limit": verdict.limit.value, **numbers(verdict)}
+    (folder / RESULT).write_text(json.dumps({**result, **judged}))
 
 
 def report_of(write: Callable[[Path], Path], made: Made) -> str:
@@ -209,8 +206,8 @@ def comparison_of(number: int, made: Made) -> str:
 
 def changing_tab(made: Made) -> str:
     """Return the address of the tab of a training that a person can change, with an offer of the training."""
-    training = rich_run(made.folder / "training")
-    (training / "result.json").unlink()
+    training = rich_run(made.folder / "training", begin=time.time() - 40)
+    (training / RESULT).unlink()
     values = training_settings({"epochs": 9}).model_dump()
     (training / "run.json").write_text(json.dumps({"format": RUN_FORMAT, "settings": values, "steps_per_epoch": 100}))
     offer = {"change": {"checkpoint_steps": 50}, "words": "1.6 times faster (1.5 to 1.7)", "promised": [1.6, 1.5, 1.7]}
@@ -291,11 +288,19 @@ def site(airflow_database: None, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def problems(page: Page | Firefox, is_plotted: bool) -> list[str]:
-    """Return what is cut off in a page."""
+    """Return what a person would see at once in a page."""
     cut = [CUT_LEGENDS, CUT_TITLES] if is_plotted else [CUT_KEYS]
-    is_too_wide = page.evaluate("document.documentElement.scrollWidth > innerWidth")
-    found = [each for expression in (*cut, CUT) for each in page.evaluate(expression)]
-    return [*["the page scrolls sideways"] * is_too_wide, *found]
+    return [*faults(page), *(each for expression in cut for each in page.evaluate(expression))]
+
+
+def look(page: Page | Firefox, is_complete: str, take_picture: Callable[[str], object]) -> None:
+    """Look at a page as it opens, and again with all its parts unfolded. Each picture gets a suffix of its name."""
+    for suffix in ("", " open"):
+        if suffix:
+            page.evaluate(OPEN_ALL)
+        until(lambda: page.evaluate(f"Boolean({is_complete})"))
+        take_picture(suffix)
+        assert problems(page, is_complete == PLOTTED) == []
 
 
 def place_of_picture(tmp_path: Path, name: str) -> Path:
@@ -314,9 +319,13 @@ def test_chromium(browser: Browser, site: Site, tmp_path: Path, name: str, width
         context.add_cookies(cookies)
         seen = Seen(context.new_page())
         seen.page.goto(address)
-        seen.until(f"Boolean({is_complete})")
-        seen.page.screenshot(path=place_of_picture(tmp_path, f"{name} {width} {scheme}"), full_page=True)
-        assert problems(seen.page, is_complete == PLOTTED) == []
+        look(
+            seen.page,
+            is_complete,
+            lambda suffix: seen.page.screenshot(
+                path=place_of_picture(tmp_path, f"{name} {width} {scheme}{suffix}"), full_page=True
+            ),
+        )
         assert serious(seen.page) == []
         assert seen.complaints == []
 
@@ -329,7 +338,9 @@ def test_firefox(site: Site, tmp_path: Path, name: str, scheme: str) -> None:
     with firefox(profile, 1280, scheme) as window:
         window.log_in(cookies[0])
         window.goto(site.url + address)
-        until(lambda: window.evaluate(f"Boolean({is_complete})"))
-        window.screenshot(place_of_picture(tmp_path, f"{name} firefox {scheme}"))
-        assert problems(window, is_complete == PLOTTED) == []
+        look(
+            window,
+            is_complete,
+            lambda suffix: window.screenshot(place_of_picture(tmp_path, f"{name} firefox {scheme}{suffix}")),
+        )
         assert window.complaints == []

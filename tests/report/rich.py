@@ -23,13 +23,17 @@ def rich_run(
     steps: int = 60,
     servers: int = SERVERS,
     gpus: int = GPUS,
+    begin: float = 1e9,
 ) -> Path:
-    """Write the run into a new folder, and return it. A step takes about `compute_ms` and 20 ms of data wait."""
+    """Write the run into a new folder, and return it. A step takes about `compute_ms` and 20 ms of data wait.
+
+    `begin` is the time of its start (Unix s).
+    """
     describe(folder)
     save(folder, predictions(20 * ROWS), evaluated(folder, ["circle", "square"], 20 * ROWS))
     random = np.random.default_rng(seed)
     sinks = [Records(folder), *(Records(folder / "servers" / str(index)) for index in range(1, servers))]
-    now, step = 1e9, 0
+    now, step = begin, 0
     for epoch in range(1, epochs + 1):
         began = now
         for batch in range(steps):

@@ -123,7 +123,7 @@ def test_an_unlimited_ratio_is_unknown():
     vague = {each: replace(found, deviation=1e6, freedom=1.0) for each, found in slow.measures.items()}
     found = Comparison([run_with(rate=200), replace(slow, measures=vague)])
     assert "It is 2 (interval unknown) times as fast as B." in speed_sentence(found)
-    assert result(found, 1, Named("")).cells[-2] == Cell("50%", "unknown")
+    assert result(found, 1, Named("")).cells[-2] == Cell("50.0%", "unknown")
 
 
 def test_runs_with_too_few_steps_are_named():
@@ -137,7 +137,7 @@ def test_settings_that_change_the_work_of_a_step_come_before_other_programs():
     small = run_with(rate=2100, settings={"image_size": 32, "cache": "memory"})
     assert reason(Comparison([large, small])) == (
         "Their steps do different work, which explains a difference in speed: image_size is 224 in A and 32 in B. "
-        "Other programs kept 1.5 of 2 cores during A and 0.0 of 2 cores during B busy, which may also add to the "
+        "Other programs kept 1.5 of 2 cores during A and 0 of 2 cores during B busy, which may also add to the "
         "difference."
     )
 

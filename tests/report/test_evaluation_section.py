@@ -32,7 +32,7 @@ def test_the_page_shows_the_evaluation_in_numbers(tmp_path: Path):
     for phrase in (
         (
             "The model is not surely better than its baseline, always the most frequent class: the difference in "
-            "accuracy is +0.0 points (-"
+            "accuracy is 0 points (-"
         ),
         "These are the figures of the best model on the 5 validation examples. In about 95% of such evaluations, the",
         f"accuracy 60.0% {accuracy['low']:.1%} to {accuracy['high']:.1%} 60.0% (always the most frequent class)",

@@ -114,3 +114,15 @@ def test_simulated_runs_have_no_learning_curves():
     of_one, of_two = figures.learning(epochs), compare_page.learning(Comparison(simulated))
     assert of_one.sentence == of_two.sentence
     assert of_two.sentence == "The steps were simulated and computed nothing, so there is nothing to show."
+
+
+def test_the_sentence_of_one_epoch_names_no_range() -> None:
+    epochs = pandas.DataFrame({"step": [1, 2], "loss": [1.0, 0.5], "val_accuracy": [0.09, 0.5]})
+    assert figures.learning_sentence(epochs[:1]) == "After one epoch, training loss is 1 and validation accuracy 9.0%."
+    assert figures.learning_sentence(epochs[["step", "loss"]][:1]) == "After one epoch, training loss is 1."
+    assert figures.learning_sentence(epochs).startswith("Training loss went from 1 to 0.5 in 2 epochs; validation acc")
+
+
+def test_equal_epochs_have_one_time() -> None:
+    epochs = pandas.DataFrame({"step": [1, 2], "epoch/time_s": [1.8, 1.801]})
+    assert "Each epoch took 1.8 s." in figures.times(BATCHES, epochs).sentence

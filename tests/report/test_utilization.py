@@ -116,7 +116,7 @@ def test_only_the_least_busy_of_many_servers_are_drawn():
     assert f"the {shown.MAX_LINES} least busy of 40 servers" in figure.sentence
     assert (
         len({(line.glyph.line_color, str(line.glyph.line_dash)) for line in figure.items[0].renderers if line.name})
-        == 15
+        == shown.MAX_LINES
     )
 
 

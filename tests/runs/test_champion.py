@@ -150,7 +150,7 @@ def test_the_sentence_contains_all_numbers_of_the_decision():
     assert sentence(150, 152, "unless_surely_worse").endswith(f"{chance}It is worse, but this may be chance")
     assert sentence(150, 152, "if_not_worse").endswith(f"{chance}The model is worse, but this may be chance")
     assert sentence(150, 180, "if_not_worse", 0.2).endswith("It is worse, by no more than max_worse=0.2")
-    assert sentence(180, 180, "if_not_worse").endswith("difference of +0.0 points (-1.5 to +1.5)")
+    assert sentence(180, 180, "if_not_worse").endswith("difference of 0 points (-1.5 to +1.5)")
 
 
 def test_a_better_model_is_promoted_and_a_worse_one_is_not(workspace: Place, make_training: MakeTraining):

@@ -298,11 +298,8 @@ def test_the_report(count: Count, report: str) -> None:
         ("Validation after an epoch", epochs["epoch/validation_s"], "s"),
     ):
         assert f"{title} {spread(values, unit)}" in report
-    per_gpu = [samples[f"gpu/{gpu}/util_pct"].mean() for gpu in (0, 1)]
-    assert (
-        f"The processor was {samples['sys/cpu_pct'].mean():.0f}% busy on average, the GPU {gpu_pct(samples):.0f}% "
-        f"(from {min(per_gpu):.0f}% to {max(per_gpu):.0f}% by GPU)"
-    ) in report
+    cpu_pct = samples["sys/cpu_pct"].mean()
+    assert f"The processor was {cpu_pct:.0f}% busy on average, the GPU {gpu_pct(samples):.0f}%, drawing" in report
     assert f"({len(samples):,} samples)" in report
 
 

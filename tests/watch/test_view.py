@@ -94,13 +94,16 @@ def test_each_gpu_has_a_line_if_there_are_several(run: Path, tmp_path: Path) -> 
     assert [line["label"] for line in chart["lines"]][:3] == ["server 0, GPU 0", "server 0, GPU 1", "server 1, GPU 0"]
     sinks = Records(tmp_path)
     for second in range(60):
-        gpus = {f"gpu/{gpu}/util_pct": 100.0 - gpu for gpu in range(20)}
+        gpus = {f"gpu/{gpu}/util_pct": 100.0 - gpu for gpu in range(24)}
         sinks.write(Row("samples", 1e9 + second, second, {"sys/cpu_pct": 50.0, **gpus}))
     sinks.close()
     shown = drawable(load_view(tmp_path, STEPS))
     assert (len(shown.gpus), shown.servers) == (MAX_LINES, ())
-    assert {int(gpu) for _, gpu in shown.gpus} == {*range(20 - MAX_LINES, 20)}  # the idlest ones
-    assert "server 0" in page_data(tmp_path, is_over=False)["columns"]
+    assert {int(gpu) for _, gpu in shown.gpus} == {*range(24 - MAX_LINES, 24)}  # the idlest ones
+    data = page_data(tmp_path, is_over=False)
+    titles = [chart["title"] for figure in data["figures"] for chart in figure["charts"]]
+    assert f"The {MAX_LINES} idlest of 24 GPUs (% busy)" in titles
+    assert "server 0" in data["columns"]
 
 
 def test_the_time_of_each_epoch_is_divided_into_parts(run: Path) -> None:

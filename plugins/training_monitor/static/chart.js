@@ -2,9 +2,9 @@
 import {download, element} from "./monitor.js";
 import {SCALES, X_AXES, number} from "./scales.js";
 
-const LEFT = 58, RIGHT = 14, TOP = 8, BOTTOM = 24, HEIGHT = 168, MIN_LABEL = 78, MIN_GAP = 32;
+const LEFT = 58, RIGHT = 14, TOP = 8, BOTTOM = 24, HEIGHT = 168, MIN_LABEL = 64, MIN_GAP = 32;
 const FONT = "12px Inter, system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif";
-const GRAY = "#7d848c", FAINT = 0.5, BAR = 0.8, SWATCH = 22, PNG_SCALE = 2;
+const GRAY = "#7d848c", FAINT = 0.7, BAR = 0.8, SWATCH = 22, PNG_SCALE = 2;
 const MIN_DRAG = 5;  // Pixels. A shorter drag is a click.
 const MARGIN = 0.05;  // Part of the range of the values that stays free above and below them.
 const MIN_SPAN = 0.01;  // Part of the values that an axis spans at least, so that rounding errors fill no chart.
@@ -139,7 +139,7 @@ export class Chart {
     this.paint_axes(context, {frame, range, low, high, across, up, words});
     context.save();
     context.beginPath();
-    context.rect(frame.left, frame.top - 2, frame.right - frame.left, frame.bottom - frame.top + 4);
+    context.rect(frame.left, frame.top - 2, frame.right - frame.left + 2, frame.bottom - frame.top + 4);  // a dot at an edge
     context.clip();
     if (this.about.bars) paint_bars(context, lines, across, up);
     else {
@@ -147,7 +147,10 @@ export class Chart {
       const idlest = this.idlest(lines, range);
       this.name_idlest(idlest);
       for (const each of lines) if (each.faint) paint_line(context, each.x, each.faint, across, up, {color: each.line.color, alpha: FAINT, width: 1, dash: []});
-      for (const each of lines) paint_line(context, each.x, each.bold, across, up, {...each.line, alpha: 1, width: each.line === idlest ? 3.4 : idlest ? 1.4 : 2});
+      // The idlest line is painted last, so that no other one hides it.
+      for (const each of [...lines].sort((one, other) => (one.line === idlest) - (other.line === idlest))) {
+        paint_line(context, each.x, each.bold, across, up, {...each.line, alpha: 1, width: each.line === idlest ? 3.4 : idlest ? 1.4 : 2});
+      }
     }
     context.restore();
   }

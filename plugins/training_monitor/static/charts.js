@@ -175,7 +175,7 @@ export class Charts {
     const {x, smooth, log, zoom} = this.state;
     this.x.value = x;
     this.smooth.value = smooth;
-    this.smooth_value.textContent = smooth.toFixed(2);
+    this.smooth_value.textContent = smooth ? smooth.toFixed(2) : "off";
     this.log.checked = log;
     this.all.disabled = !zoom;
     const faint = smooth ? "Bold lines are smoothed, and faint lines are the means that were measured." : "Bold lines are means, and faint lines are the highest values.";

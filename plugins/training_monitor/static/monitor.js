@@ -4,6 +4,7 @@ const COLORS = {
   "--page": "--chakra-colors-bg", "--subtle": "--chakra-colors-bg-subtle", "--ink": "--chakra-colors-fg",
   "--soft": "--chakra-colors-fg-muted", "--line": "--chakra-colors-border",
 };
+const MAX_UNBROKEN = 12;  // Characters.
 const REVOKE_MS = 60_000;  // The browser has read the content of a download by then.
 
 // The document of Airflow's page around this one; null if this page was opened by itself.
@@ -42,9 +43,12 @@ export function element(name, attributes = {}, ...children) {
 }
 
 export function table(head, rows, caption) {
-  const cells = (row, name) => row.map(cell => element(name, name === "th" ? {scope: "col"} : {}, cell));
-  const body = rows.map(row => element("tr", {}, element("th", {scope: "row"}, row[0]), ...cells(row.slice(1), "td")));
-  return scroller(caption, element("table", {}, element("thead", {}, element("tr", {}, ...cells(head, "th"))), element("tbody", {}, ...body)));
+  const heads = head.map(cell => element("th", {scope: "col"}, cell));
+  // A path may break anywhere, but not a number.
+  const look = cell => (cell.length <= MAX_UNBROKEN ? {class: "unbroken"} : {});
+  const body = rows.map(([name, ...cells]) =>
+    element("tr", {}, element("th", {scope: "row"}, name), ...cells.map(cell => element("td", look(cell), cell))));
+  return scroller(caption, element("table", {}, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...body)));
 }
 
 // A container that the keyboard can scroll. It is a tab stop only if its content is wider than it is.

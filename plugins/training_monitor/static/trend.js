@@ -4,7 +4,10 @@ import {RequestError, element, request_json, run_link, table} from "./monitor.js
 const EVERY_MS = 60000, CONTINUE_MS = 300;
 const WIDTH = 240, HEIGHT = 64, EDGE = 6, RADIUS = 2.5;
 
-const percent = value => (value >= 0.1 ? `${(100 * value).toFixed(0)}%` : `${(100 * value).toFixed(1)}%`);
+function percent(value) {
+  if (value === 0) return "0%";
+  return value < 0.0005 ? "under 0.1%" : `${(100 * value).toFixed(value >= 0.1 ? 0 : 1)}%`;
+}
 const accuracy = value => `${(100 * value).toFixed(1)}%`;
 const whole = value => value.toLocaleString("en", {maximumFractionDigits: 0});
 const three_digits = value => (Math.abs(value) >= 100 ? whole(value) : String(Number(value.toPrecision(3))));
@@ -43,7 +46,7 @@ function chart_of({id, name, text}, trainings) {
   });
   const label = `${name} of the last ${trainings.length} trainings: ${text(low)} to ${text(high)}, last ${text(values.at(-1))}`;
   const drawn = svg("svg", {viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label}, svg("path", {d: path}), ...points);
-  const range = low === high ? "" : `${text(low)} to ${text(high)}`;
+  const range = low < high ? `${text(low)} to ${text(high)}` : known.length > 1 ? "unchanged" : "";
   return [element("figure", {class: "trend"},
     element("figcaption", {}, element("span", {}, name), element("strong", {}, text(values.at(-1)))), drawn,
     element("p", {class: "soft"}, range))];
@@ -115,8 +118,10 @@ export class Trend {
     // A single point is no trend, but the menu stays, because other datasets have one.
     const charts = trainings.length < 2 ? [] : CHARTS.flatMap(chart => chart_of(chart, trainings));
     const marked = trainings.filter(({worse}) => Object.keys(worse).length).reverse();
+    const [begin, end] = [trainings[0], trainings.at(-1)].map(training => day_of(training ?? {}));
+    const days = begin === end ? `on ${begin}` : `from ${begin} to ${end}`;
     const first = trainings.length < 2 ? "It has one complete training. From the second one on, the trend appears here." :
-      `The last ${trainings.length} complete trainings, from ${day_of(trainings[0] ?? {})} to ${day_of(trainings.at(-1) ?? {})}.`;
+      `The last ${trainings.length} complete trainings, ${days}.`;
     this.content.replaceChildren(
       element("p", {class: "soft"}, first), element("div", {class: "trends"}, ...charts),
       ...(answer.promises ? [element("p", {}, answer.promises)] : []),
