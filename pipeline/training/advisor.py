@@ -27,6 +27,9 @@ from pipeline.tuning.predictions import Prediction, facts_of, predictions
 if TYPE_CHECKING:
     import pandas
 
+FEWER_EPOCHS = 0.9
+"""Without a new verdict, changes are predicted again only when this share of the epochs is left. A prediction takes
+about 10 ms, and an epoch may take 200 ms."""
 _log = logging.getLogger(__name__)
 
 
@@ -45,6 +48,8 @@ class Advisor:
         self._verdict: Verdict | None = None
         self._epochs: pandas.DataFrame | None = None
         """The `whole_epochs` before the verdict."""
+        self._found: Sequence[Mapping[str, Any]] = []
+        """The changes that were offered last."""
         self._since = 0
         """The first epoch with these settings; 0 if no change was made."""
         self._machine = machine_of(host_facts())
@@ -65,7 +70,7 @@ class Advisor:
             self._verdict = verdict
             self._epochs = self._whole_epochs() if self._is_on else None
             settings = self._settings
-            self._offered()
+            self._found = [each.change for each in self._offered()]
         found = self._predicted(verdict, settings) if self._is_on else []
         return with_advice(verdict, settings, self._dataset.settings, found)
 
@@ -75,10 +80,13 @@ class Advisor:
         `settings` are those of the epoch before.
         """
         with self._lock:
-            if settings != self._settings:
+            is_new = settings != self._settings
+            if is_new:
                 self._since = self._run.settings.epochs - epochs_left
-            self._settings, self._epochs_left = settings, epochs_left
-            return [each.change for each in self._offered() if each.at_epoch]
+            if is_new or epochs_left <= FEWER_EPOCHS * self._epochs_left:
+                self._settings, self._epochs_left = settings, epochs_left
+                self._found = [each.change for each in self._offered() if each.at_epoch]
+            return self._found
 
     def save_promises(self) -> None:
         """Add what was promised of the changes of a training that is over, and what they did, to its workspace."""

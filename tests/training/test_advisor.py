@@ -86,6 +86,18 @@ def test_an_offer_is_about_the_epochs_that_are_left_and_a_verdict_about_all(tmp_
     assert json.loads((tmp_path / OFFERS).read_text())["offers"] == []
 
 
+def test_epochs_of_tenths_of_a_second_do_not_wait_for_equal_predictions(tmp_path: Path):
+    advised = advisor(tmp_path, epochs=100)
+    advised.format_verdict(DECODING)
+    (tmp_path / OFFERS).unlink()
+    changes = advised.best_changes(advised._run.settings, 99)
+    assert changes[0] == {"cache": "disk"}
+    assert advised.best_changes(advised._run.settings, 91) == changes
+    assert not (tmp_path / OFFERS).exists()
+    advised.best_changes(advised._run.settings, 90)
+    assert (tmp_path / OFFERS).exists()
+
+
 def test_offers_that_cannot_be_stored_cost_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     advised = advisor(tmp_path)
     (tmp_path / OFFERS).mkdir()
