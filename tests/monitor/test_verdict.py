@@ -434,6 +434,15 @@ def test_the_first_steps_of_long_epochs_stay_apart() -> None:
     assert "160 steps" in diagnose(of, samples(sys_cpu_pct=98.0)).sentence
 
 
+def test_slices_tell_how_much_the_rate_varies() -> None:
+    """Steps of 20 ms, then of 40 ms, of ten examples each. The first step is in no slice."""
+    of = batches([10.0] * 20 + [30.0] * 20, 10.0, steps=40)
+    of["input/examples"] = np.full(41, 10.0)
+    assert verdict(of, proc_cpu_pct=100.0).slices_us == pytest.approx([2000.0] * 4 + [4000.0] * 4)
+    few = {name: column[:13] for name, column in of.items()}
+    assert verdict(few, proc_cpu_pct=100.0).slices_us == pytest.approx([2000.0] * 2)
+
+
 def test_the_verdict_names_the_server_that_waits_most() -> None:
     of = {0: batches(1, 99), 1: batches(41, 59)}
     assert slowest_server(of) == 1
