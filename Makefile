@@ -1,7 +1,8 @@
 # What a person types is what CI runs. `make help` lists it.
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev env-engines env-readers env-airflow34 run backfill up down status test test-core test-long docs check lock clean bench-env bench-sharding \
-	bench-engines bench-planning bench-input bench-storage bench-orchestration bench-training bench-steps bench-monitoring bench-gpu bench-plugin bench-verdicts bench-advice bench-tables \
+	bench-engines bench-planning bench-input bench-storage bench-orchestration bench-training bench-steps bench-monitoring bench-gpu bench-plugin bench-verdicts bench-advice bench-exhaustive bench-slow-server \
+	bench-stage-shares bench-tables \
 	bench-forms bench-intervals bench-promotion bench-served-pixels bench-year demo-gcs docker-up \
 	docker-check docker-down
 
@@ -182,6 +183,15 @@ bench-verdicts: env ## compare verdicts with known limits, alone and beside othe
 
 bench-advice: env ## compare predicted gains of changes with measured ones; BENCH='--only photographs'
 	$(call bench,benchmarks.advice)
+
+bench-exhaustive: env ## compare the change that the advice chooses with all others, in 12 jobs; BENCH='--only photographs'
+	$(call bench,benchmarks.exhaustive)
+
+bench-slow-server: env ## plant a slow server among two, ten times, and see whether it is named; BENCH='--only disk'
+	$(call bench,benchmarks.slow_server)
+
+bench-stage-shares: env ## compare the shares of the stages with what the input takes without each; BENCH='--jobs PNG'
+	$(call bench,benchmarks.stage_shares)
 
 # Needs nothing but PYTHON, which is .venv by default. It makes no environment.
 bench-gpu: ## measure what only a GPU can show, in at most 10 minutes; PYTHON=/path/to/python with TensorFlow

@@ -1,7 +1,7 @@
 """Plant a slow server among two training servers, ten times, and see whether it is named, with its slow stage.
 
     make bench-slow-server
-    python -m benchmarks.slow_server [--only NAME] [--again] [--quick]
+    python -m benchmarks.slow_server [--only NAME] [--again] [--table] [--quick]
 
 Two real training servers on this machine share a dataset of photographs. In each run, one of them is slowed down: its
 cores by a CPU quota, its disk by a limit of the bytes per second, or its input by Python code that resizes. In two more
@@ -108,7 +108,7 @@ def main() -> None:
         results_file().unlink(missing_ok=True)
     open_unless_set()
     runs = [run for run in RUNS if options.only in run.name][: 1 if options.quick else None]
-    for planted in runs:
+    for planted in [] if options.table else runs:
         before = load_results().get(planted.name)
         if before and not before.reason:
             continue
@@ -125,6 +125,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.slow_server", description=summary)
     parser.add_argument("--only", default="", metavar="NAME", help="make only runs with this in their name")
     parser.add_argument("--again", action="store_true", help="delete the stored results first")
+    parser.add_argument("--table", action="store_true", help="print the stored results")
     parser.add_argument("--quick", action="store_true", help="make one run, to see that it works")
     return parser.parse_args(arguments)
 

@@ -1,5 +1,6 @@
 """Compare the measured shares of the input's stages with what the input saves if a stage is replaced by a constant.
 
+    make bench-stage-shares
     python -m benchmarks.stage_shares [--jobs NAME ...] [--seconds 1.5] [--rounds 3]
 
 Each job is a small dataset and options of its batches. Its shares are measured as before a training. Then the whole

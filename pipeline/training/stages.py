@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline import __version__
+from pipeline.config.example_kinds import data_of
 from pipeline.dataset.manifest import Dataset
 from pipeline.images.examine import Rules, UsableImage, examine
 from pipeline.input.options import BatchOptions, batch_options
@@ -71,7 +72,7 @@ def measure_at_start(run: Run, folder: Place, dataset: Dataset, go_on: Callable[
     try:
         if not (run.folder / STAGES).exists() and (costs := _costs_at_start(run, folder, dataset, go_on)):
             save_stages(run.folder, costs)
-            _log.info("input: %s", costs.sentence(dataset.unit))
+            _log.info("input: %s", costs.sentence(data_of(dataset.kind).noun))
     except Exception as error:  # noqa: BLE001 - whatever goes wrong here, the training can do without it
         _log.warning("the costs of the input's stages are unknown: %s: %s", type(error).__name__, error)
 

@@ -61,9 +61,13 @@ def train(run: Run) -> list[np.ndarray]:
 
 
 @pytest.mark.long
-def test_a_measurement_changes_nothing_and_is_used_again(run_in: Callable[[str], Run], measured: list[int]) -> None:
+def test_a_measurement_changes_nothing_and_is_used_again(
+    run_in: Callable[[str], Run], measured: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
     first, second = run_in("first"), run_in("second")
-    weights = [train(first), train(second)]
+    with caplog.at_level(logging.INFO):
+        weights = [train(first), train(second)]
+    assert "of processor time per image, " in caplog.text
     assert sum(measured) == 1
     costs = load_stages(first.folder)
     assert costs is not None
