@@ -8,7 +8,7 @@ from pipeline.runs.date_trend import Date, p_of_rise, trend_words
 
 
 def dates(examples: Sequence[int], rejected: Sequence[int], drift: Sequence[float] = ()) -> list[Date]:
-    drifts = [*drift] or [None] * len(examples)
+    drifts: Sequence[float | None] = drift or [None] * len(examples)
     return [Date(*each) for each in zip(examples, rejected, drifts, strict=True)]
 
 
