@@ -63,7 +63,7 @@ def trend_words(dates: Sequence[Date], unit: str) -> str:
     if worse := [each.worse for each in series if each.p < CHANCE / len(series)]:
         return f"It is getting worse: over the last {len(last)} dates, {' and '.join(worse)}."
     spans = "; ".join(each.span for each in series)
-    return f"It is not getting worse beyond chance: over the last {len(last)} dates, {spans}."
+    return f"It shows no trend beyond chance: over the last {len(last)} dates, {spans}."
 
 
 def _series(dates: Sequence[Date], unit: str) -> Iterator[_Series]:

@@ -8,7 +8,7 @@ from pipeline.runs.date_trend import Date, p_of_rise, trend_words
 
 
 def dates(examples: Sequence[int], rejected: Sequence[int], drift: Sequence[float] = ()) -> list[Date]:
-    drifts = [*drift] or [None] * len(examples)
+    drifts: Sequence[float | None] = drift or [None] * len(examples)
     return [Date(*each) for each in zip(examples, rejected, drifts, strict=True)]
 
 
@@ -40,7 +40,7 @@ def test_a_dataset_that_gets_worse_is_named_with_its_numbers() -> None:
 def test_a_change_that_chance_explains_is_no_trend() -> None:
     words = trend_words(dates([16, 12, 16, 15, 16], [0, 4, 0, 1, 0]), "images")
     assert words == (
-        "It is not getting worse beyond chance: over the last 5 dates, the share of rejected images was 0.0% to 25%, "
+        "It shows no trend beyond chance: over the last 5 dates, the share of rejected images was 0.0% to 25%, "
         "last 0.0%; the number of images was 12 to 16, last 16."
     )
 
