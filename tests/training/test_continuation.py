@@ -80,20 +80,6 @@ def test_a_killed_training_continues_another_one_as_one_that_is_not_killed(
 
 
 @pytest.mark.long
-def test_a_damaged_checkpoint_is_refused(settings: Settings, images: Path, tmp_path: Path):
-    first, second = publish(images, tmp_path), publish(images, tmp_path, compression="gzip")
-    earlier = Training(prepare_run(settings, first, "earlier"))
-    assert earlier.run_process(REQUEST="1 dataset=compression=gzip") == 0
-    later = Training(prepare_run(continued_settings(earlier.run.folder, {"compression": "gzip"}), second, "later"))
-    for checkpoint in (earlier.run.folder / "checkpoints").iterdir():
-        checkpoint.write_bytes(checkpoint.read_bytes()[:100])
-    assert later.run_process() == 1
-    failure = (later.run.folder / "failure.json").read_text()
-    assert "checkpoint-000001-" in failure
-    assert "so no training can continue from it" in failure
-
-
-@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_command_goes_on_after_it_was_killed_and_keeps_its_promise(images: Path, tmp_path: Path):
     """An earlier command has built the dataset, requested the end of the training, and was killed. So is the next one.
