@@ -66,7 +66,7 @@ def test_a_training_continues_another_one_with_all_its_variables_and_its_own_cho
     content = path.read_bytes()
     for damaged in (content[:100], content[:-30], b""):
         path.write_bytes(damaged)
-        with pytest.raises(TrainingError, match="is damaged .*, so no training can continue from it"):
+        with pytest.raises(TrainingError, match=r"is damaged .*, so no training can continue from it"):
             later.hold(1).checkpoints.continue_from(path)
         assert path.exists()
         assert later.held == {1}
