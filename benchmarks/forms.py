@@ -1,16 +1,19 @@
 """Many small images from listing to commit, in each form that a source can have: files, Parquet, tar and zip.
 
     make bench-forms
-    python -m benchmarks.forms [--images N] [--forms FORM ...] [--rounds N] [--beside CHECKOUT] [--peer] [--json FILE]
+    python -m benchmarks.forms [--images N] [--forms FORM ...] [--rounds N] [--beside CHECKOUT] [--peer] [--cold]
+                               [--json FILE]
 
 Each round builds a dataset with `python -m pipeline build`, with `check: header`, from each form in alternating order,
 in a process of its own. `--beside` builds from files with the code of another checkout, too, such as the one before a
-change, and `--peer` writes the same files with TFDS. The memory is that of the largest process. The images are drawn
+change, and `--peer` writes the same files with TFDS. With `--cold`, nothing of the images is in memory when a build
+begins, as in the first build of a large collection. The memory is that of the largest process. The images are drawn
 once, have 40 x 40 pixels and 1,000 classes, and stay in .bench/forms.
 """
 
 import argparse
 import io
+import os
 import shutil
 import sys
 import tarfile
@@ -70,6 +73,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--beside", type=Path, help="folder of another checkout, such as the one before a change")
     parser.add_argument("--peer", action="store_true", help="also write the files with TFDS, in .bench/peers")
+    parser.add_argument("--cold", action="store_true", help="empty the page cache before each build, as root")
     parser.add_argument("--json", type=Path, help="file for every figure")
     return parser.parse_args(arguments)
 
@@ -86,6 +90,8 @@ def measure(options: argparse.Namespace) -> Mapping[str, list[dict[str, float]]]
     with OtherLoad() as load:
         for number in range(options.rounds):
             for work in turned(works, number):
+                if options.cold:
+                    empty_page_cache()
                 found[work.title].append(measured(work))
                 say(f"round {number + 1}: {work.title}: {found[work.title][-1]}")
     print("", load.sentence(), "", *table(options.images, found), sep="\n")
@@ -127,6 +133,12 @@ def peer_of(place: Path) -> Work:
     rows = [[str(path.relative_to(place)), int(path.parent.name), path.parent.name] for path in place.glob("*/*.jpg")]
     job = job_file({"root": str(place), "images": rows, "folder": str(folder), "shards": SHARDS})
     return Work("files, TFDS", ROOT, [str(PEERS_PYTHON), "-m", "benchmarks.harness.worker", "tfds", str(job)], folder)
+
+
+def empty_page_cache() -> None:
+    """Let the kernel forget all files, folders and their names."""
+    os.sync()  # Only what is on the disk can be forgotten.
+    Path("/proc/sys/vm/drop_caches").write_text("3")
 
 
 def measured(work: Work) -> Usage:

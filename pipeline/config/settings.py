@@ -952,13 +952,6 @@ class Settings(_SettingsToGate):
             raise ValueError("must be a local path or gs://bucket/prefix")
         return str(BucketPath.of(value)) if is_bucket(value) else _absolute(value, " or gs://bucket/prefix")
 
-    @field_validator("engine", mode="before")
-    @classmethod
-    def _refuse_old_name(cls, value: Any) -> Any:
-        if value == "airflow":
-            raise ValueError("must be local: the engine airflow has this name now")
-        return value
-
     @field_validator("list_encoding")
     @classmethod
     def _check_encoding(cls, value: str) -> str:

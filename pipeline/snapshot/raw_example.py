@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -32,6 +33,8 @@ Result = TypeVar("Result")
 ROWS_AT_ONCE = 64
 PIECE_BYTES = 1 << 20
 """A file is read for its checksum in pieces of this many bytes."""
+MAX_OPEN = 128
+"""At most this many files stay open. Linux gives a process 1,024 by default."""
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 """A FIFO that replaced a file is opened at once. Without O_NONBLOCK, the call would wait forever for a writer."""
 _TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
@@ -257,37 +260,55 @@ class LocalImages:
         return result
 
 
-def read_part(file: Place | str, offset: int, size: int, generation: int | None = None) -> bytes:
-    """Return `size` bytes of a file from `offset` on; fewer if it is too short. A text is a local path.
+class OpenFiles:
+    """Reads parts of files. Local files stay open, because to open one takes longer than to read a small image of it.
 
-    `generation` is that of an object, and None for the newest.
-
-    Raises:
-        FileNotFoundError: The file is gone, or the object has another generation.
-        SourceError: A permission is missing.
+    It is thread-safe.
     """
-    if isinstance(file, BucketPath):
-        return storage.read_range(file, offset, size, generation)
-    path = str(file)
-    try:
-        return retried(partial(_read_at, path, offset, size), path)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise SourceError(
-            f"{path} was listed but cannot be read ({error.strerror}): make it readable and run again"
-        ) from error
 
+    def __init__(self) -> None:
+        self._descriptors: dict[str, int] = {}
 
-def _read_at(path: str, offset: int, size: int) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        parts = [os.pread(descriptor, size, offset)]
-        while (missing := size - sum(map(len, parts))) and parts[-1]:
-            parts.append(os.pread(descriptor, missing, offset + size - missing))
-        return b"".join(parts)
-    finally:
-        os.close(descriptor)
+    def __del__(self) -> None:
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+
+    def read(self, file: Place | str, offset: int, size: int, generation: int | None = None) -> bytes:
+        """Return `size` bytes of a file from `offset` on; fewer if it is too short. A text is a local path.
+
+        `generation` is that of an object, and None for the newest.
+
+        Raises:
+            FileNotFoundError: The file is gone, or the object has another generation.
+            SourceError: A permission is missing.
+        """
+        if isinstance(file, BucketPath):
+            return storage.read_range(file, offset, size, generation)
+        path = str(file)
+        # If that fails, the file is opened anew: its file system may have lost it.
+        with suppress(KeyError, OSError):
+            if len(content := os.pread(self._descriptors[path], size, offset)) == size:
+                return content
+        try:
+            return retried(partial(self._read_anew, path, offset, size), path)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise SourceError(
+                f"{path} was listed but cannot be read ({error.strerror}): make it readable and run again"
+            ) from error
+
+    def _read_anew(self, path: str, offset: int, size: int) -> bytes:
+        descriptor = os.open(path, _OPEN)
+        try:
+            parts = [os.pread(descriptor, size, offset)]
+            while (missing := size - sum(map(len, parts))) and parts[-1]:
+                parts.append(os.pread(descriptor, missing, offset + size - missing))
+            return b"".join(parts)
+        finally:
+            # Another thread may be reading the file that stays open, so none of them is closed before the end.
+            if len(self._descriptors) >= MAX_OPEN or self._descriptors.setdefault(path, descriptor) != descriptor:
+                os.close(descriptor)
 
 
 def _check(path: str, max_bytes: int, follows_link: bool, folder: int | None = None) -> CheckedFile:

@@ -18,11 +18,11 @@ from pipeline.config.allowed import Outputs, Sources
 from pipeline.errors import SourceError
 from pipeline.snapshot.raw_example import (
     LocalImages,
+    OpenFiles,
     Origin,
     RawExample,
     local_path,
     place_of_key,
-    read_part,
     why_unread,
 )
 from pipeline.sources import Extent
@@ -48,6 +48,7 @@ class RawReader:
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
         self._sources, self._outputs = Sources(), Outputs()
+        self._parts = OpenFiles()
         self._cache = Path(origin.cache) if origin.cache else None
 
     @cached_property
@@ -127,7 +128,7 @@ class RawReader:
         try:
             # A bucket has no checksum of a part, so a second request tells damage of one transfer from other content.
             for _ in range(2):
-                content = read_part(place, extent.offset, row.size, generation)
+                content = self._parts.read(place, extent.offset, row.size, generation)
                 if _matches(content, row):
                     return content
         except FileNotFoundError:

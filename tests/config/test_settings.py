@@ -278,7 +278,6 @@ def test_every_location_and_every_user_function_needs_a_permission():
             "training, got 0.3",
         ),
         ({"dataset_name": "../up"}, "dataset_name must have at most 100 letters"),
-        ({"engine": "airflow"}, "engine must be local: the engine airflow has this name now, got 'airflow'"),
         ({"rounds": 3}, "rounds is an option of compare-inputs: write --rounds"),
         ({"promote": "maybe"}, "promote must be 'if_not_worse', 'unless_surely_worse', 'always' or 'never'"),
         ({"max_worse": 1.5}, "max_worse must be less than or equal to 1"),

@@ -163,7 +163,7 @@ def test_a_build_whose_tasks_are_killed_gives_the_same_dataset(
     for function, calls in (
         ("pipeline.sources.container_rows._row", 10),
         ("pipeline.snapshot.part.block_of", 2),
-        ("pipeline.snapshot.raw_reader.read_part", 10),
+        ("pipeline.snapshot.raw_reader._matches", 10),
     ):
         assert run_and_kill_in(function, calls, source, tmp_path / "w") == -signal.SIGKILL, function
     assert list((tmp_path / "w").rglob("*.listing"))  # The last build was killed after the listing.
