@@ -68,7 +68,7 @@ def test_a_killed_training_continues_another_one_as_one_that_is_not_killed(
     assert killed.run_process() == 0
 
     assert [*killed.surviving()] == [*range(done * steps + 1, EPOCHS * steps + 1)]
-    assert [*killed.of_epochs()][done:] == [dict.fromkeys(range(examples), 1)] * (EPOCHS - done)
+    assert [*killed.of_epochs(EPOCHS)][done:] == [dict.fromkeys(range(examples), 1)] * (EPOCHS - done)
     assert killed.surviving() == whole.surviving()
     # A checksum follows the last of the steps that were sent together, and how many those are depends on the speed.
     ours, theirs = killed.weights(), whole.weights()
