@@ -15,6 +15,7 @@ from pipeline.config.declarations import ChangesReading
 from pipeline.config.settings import declared
 from pipeline.errors import SettingsError, TenfoldError
 from pipeline.runs.changes import (
+    CONTINUES,
     DATASET,
     Change,
     InEffect,
@@ -120,7 +121,9 @@ class CurrentInput:
         """
         if not self._run.server.is_chief:
             return True
-        if self._run.settings.advice == "off" or epoch == 1 or step > (epoch - 1) * self._training.steps_per_epoch:
+        first = next((change.epoch for change in self._taken if change.field == CONTINUES), 1)
+        has_begun = step > (epoch - 1) * self._training.steps_per_epoch
+        if self._run.settings.advice == "off" or epoch <= first or has_begun:
             return False
         requested = {asked: answer for asked, answer in self._requested(epoch).items() if asked.field == DATASET}
         if requested:

@@ -56,6 +56,25 @@ def test_a_training_without_a_checkpoint_starts_at_step_0(tmp_path: Path):
     assert Trained(tmp_path / "none").checkpoints.restore() == Position(0, 0, Sums(), None)
 
 
+def test_a_training_continues_another_one_with_all_its_variables_and_its_own_choice_of_a_cache(tmp_path: Path):
+    with Trained(tmp_path / "earlier").hold(7).checkpoints as checkpoints:
+        checkpoints.save(Position(2, 40, keeps=True))
+    [path] = (tmp_path / "earlier").iterdir()
+    later = Trained(tmp_path / "later")
+    assert later.checkpoints.continue_from(path) == Position(2, 40, Sums(), keeps=None)
+    assert later.held == {7}
+    content = path.read_bytes()
+    for damaged in (content[:100], content[:-30], b""):
+        path.write_bytes(damaged)
+        with pytest.raises(TrainingError, match=r"is damaged .*, so no training can continue from it"):
+            later.hold(1).checkpoints.continue_from(path)
+        assert path.exists()
+        assert later.held == {1}
+    path.write_bytes(content)
+    with pytest.raises(TrainingError, match="holds other variables than the model"):
+        Trained(tmp_path / "other", units=3).checkpoints.continue_from(path)
+
+
 def test_older_checkpoints_are_deleted(tmp_path: Path):
     trained = Trained(tmp_path)
     for step in (5, 9, 10, 11, 100):
