@@ -43,7 +43,10 @@ from pipeline.stages.build import build
 from pipeline.training.stages import measure_stages
 
 MAX_DIFFERENCE, IDLE_S = 0.05, 0.3
-IMAGES, ROWS, SHARDS = 96, 20_000, 4
+IMAGES, ROWS, SHARDS = 96, 200_000, 4
+MAX_COPIES, MAX_BYTES = 128, 400_000_000
+"""Each image is in the dataset up to this many times, and all together take up to this many bytes. To begin an epoch
+takes as long as dozens of images. In a training, it is hardly anything for an image, and belongs to no stage."""
 
 
 def photo(seed: int, size: tuple[int, int], form: str) -> bytes:
@@ -64,20 +67,23 @@ def images(
     def made(folder: Path) -> Path:
         records = RecordFormat(pixels="raw" if rules.get("prepare") == "raw" else "encoded", compression=compression)
         encode = ImageEncoder(records, ["a", "b"], {}).encode
+        framed = []
+        for number in range(IMAGES):
+            image = examine(photo(number, size, form), Rules(**rules))
+            assert isinstance(image, UsableImage)
+            framed.append(frame(encode(image, ("ab"[number % 2],), str(number).encode()) + image.encoded))
+        copies = max(1, min(MAX_COPIES, MAX_BYTES // sum(map(len, framed))))
         shards = []
         folder.mkdir(parents=True, exist_ok=True)
         for shard in range(SHARDS):
             path = folder / f"train-{shard:05d}-of-{SHARDS:05d}{records.ending}"
             with open(path, "wb") as file:
                 writer = writer_of(path, file)
-                for number in range(shard, IMAGES, SHARDS):
-                    image = examine(photo(number, size, form), Rules(**rules))
-                    assert isinstance(image, UsableImage)
-                    before = encode(image, ("ab"[number % 2],), str(number).encode())
-                    writer.write_framed([frame(before + image.encoded)])
+                for _ in range(copies):
+                    writer.write_framed(framed[shard::SHARDS])
                 writer.close()
             of_file = path.stat().st_size, f"{writer.crc32c:08x}", writer.ends.hex()
-            shards.append(Shard(path.name, len(range(shard, IMAGES, SHARDS)), *of_file))
+            shards.append(Shard(path.name, copies * len(framed[shard::SHARDS]), *of_file))
         _save(folder, records, shards)
         return folder
 
@@ -85,8 +91,9 @@ def images(
 
 
 def _save(folder: Path, records: RecordFormat, shards: list[Shard]) -> None:
-    classes = {"a": IMAGES // 2, "b": IMAGES // 2}
-    split = Split(IMAGES, sum(shard.bytes for shard in shards), classes, tuple(shards))
+    examples = sum(shard.examples for shard in shards)
+    classes = {"a": examples // 2, "b": examples // 2}
+    split = Split(examples, sum(shard.bytes for shard in shards), classes, tuple(shards))
     empty = {"file": "rejected.jsonl", "bytes": 0, "crc32c": "00000000"}
     dataset = Dataset(
         name="photos",
@@ -98,7 +105,7 @@ def _save(folder: Path, records: RecordFormat, shards: list[Shard]) -> None:
         splits={"train": split, "validation": Split(0, 0, {}, ()), "test": Split(0, 0, {}, ())},
         rejected={"count": 0, **empty},
         duplicates={**empty, "file": "duplicates.jsonl"},
-        source={"uri": "made", "listed": IMAGES},
+        source={"uri": "made", "listed": examples},
         quality={"unit": "image"},
         settings={},
         software={},
