@@ -128,7 +128,7 @@ class Rows {
     const {dates, gaps, runs, states, unit} = this.answer;
     const number = value => (value === null ? "" : value.toLocaleString("en"));
     const known = dates.map(each => [[each.date, each.date], [
-      each.date, this.state_of(each), each.version, number(each.examples), number(each.rejected), each.drift?.toFixed(2) ?? "",
+      each.date, this.state_of(each), each.version, number(each.examples), number(each.rejected), each.drift === null ? "" : String(Number(each.drift.toFixed(2))),
       each.champion, this.run(runs[each.date], each),
     ]]);
     const missing = gaps.map(gap => [[gap.first, gap.last], [span_of(gap), element("span", {class: "badge missing"}, states.missing), counted(gap.dates, "date"), "", "", "", "", ""]]);
