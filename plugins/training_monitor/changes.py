@@ -121,8 +121,10 @@ def continuation(
     key = ("continuation", training, *sorted(values.items()))
     settings = _answered(request, training, key, partial(continued_settings, training, values))
     number = zlib.crc32(json.dumps(sorted(values.items())).encode())
+    # Airflow refuses the id of a run that a person starts if it begins with `scheduled__`, for example.
+    prefix = "" if run_id.startswith("manual__") else "manual__"
     run = {
-        "dag_run_id": f"{run_id[:MAX_RUN_ID]}__{number:08x}",
+        "dag_run_id": f"{prefix}{run_id[:MAX_RUN_ID]}__{number:08x}",
         "logical_date": None,
         "conf": {name: getattr(settings, name) for name in FORM_SETTINGS[dag_id]},
     }
