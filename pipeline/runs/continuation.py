@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline import storage
+from pipeline.config.allowed import require_folder
 from pipeline.config.automatic import TrainingSettings, deciding_values, training_settings
 from pipeline.config.declarations import ChangesAtEpoch, InFingerprint
 from pipeline.config.settings import Settings, declared, validated
@@ -85,18 +87,19 @@ def continued_settings(training: Place, values: Mapping[str, Any]) -> Settings:
         )
     before = _values_of(earlier)
     origin = {"source_uri": earlier.settings.source_uri or dataset.source["uri"], "dataset_name": dataset.name}
-    changed = {**_companions(training, values), **values}
+    # Another user of the folder may have written other names.
+    companions = {name: value for name, value in _companions(training, values).items() if name in names}
+    changed = {**companions, **values}
     settings = validated(Settings, {**before, **origin, **changed, "continues": str(_resolved(training))}, strict=False)
     if all(getattr(settings, name) == before[name] for name in changed):
         raise SettingsError(f"{values_in_words(changed)} is what the training {training} has: nothing changes")
     return settings
 
 
-def request_continuation(settings: Settings, dataset: Dataset, by: str, promised: tuple[float, ...] = ()) -> Change:
+def request_continuation(settings: Settings, dataset: Dataset, by: str) -> Change:
     """Request that the training `settings.continues` ends, for a training with these settings on a new dataset.
 
-    The same request is stored once. `promised` is what the advice promised of the change; without it, that of the
-    offers of the training counts.
+    The same request is stored once, with what the training promises of the change.
 
     Raises:
         SettingsError: A setting differs that cannot change so.
@@ -118,23 +121,28 @@ def request_continuation(settings: Settings, dataset: Dataset, by: str, promised
         values.pop("prepare_size", None)  # It has no effect.
     if not values:
         raise BadInput(f"the dataset of the training {training} has the same settings: nothing changes")
-    return request_dataset(training, values, by, promised or _promised(training, values))
+    return request_dataset(training, values, by, _promised(training, values, after))
 
 
 def end_of(training: Place) -> End | None:
     """Return where a training has ended for the one that continues it; None if it still goes on.
 
-    Raises BadInput if it has ended otherwise, so that nothing is left to train.
+    Raises:
+        BadInput: It has ended otherwise, so that nothing is left to train, or its last checkpoint is missing.
+        DatasetError: There is no training.
     """
+    run_json = _load_run_json(training)
     if load_result(training) is None:
         return None
     change = next((each for each in load_changes(training) if each.field == DATASET and each.epoch), None)
     if change is None:
         raise BadInput(f"the training {training} was over before it could be continued: nothing is left to train")
-    epochs_done, steps_per_epoch = change.epoch - 1, _load_earlier(training).steps_per_epoch
-    checkpoint = training / "checkpoints" / checkpoint_name(epochs_done, epochs_done * steps_per_epoch)
-    # The mirror of a bucket copies the checkpoints last.
-    return End(change, checkpoint) if checkpoint.exists() else None
+    epochs_done = change.epoch - 1
+    checkpoint = training / "checkpoints" / checkpoint_name(epochs_done, epochs_done * run_json["steps_per_epoch"])
+    storage.refresh(checkpoint.parent)
+    if not checkpoint.exists():  # It was there before the result.
+        raise BadInput(f"the training {training} has ended, but {checkpoint} is missing: train from the start")
+    return End(change, checkpoint)
 
 
 def require_end(training: Place) -> End:
@@ -147,17 +155,24 @@ def require_end(training: Place) -> End:
 
 def save_measured(training: Place, change: Change) -> None:
     """Write what a change has gained into the training that ended for it."""
+    require_folder(training)
     asked = [each for each in load_changes(training) if each.field == DATASET and each.epoch == change.epoch]
     replace_changes(training, {each: replace(each, measured=change.measured) for each in asked})
 
 
-def _load_earlier(training: Place) -> _Earlier:
+def _load_run_json(training: Place) -> dict[str, Any]:
+    """Return the content of `run.json`. Another user of the workspace may have made links in the folder."""
+    require_folder(training)
     try:
-        content = read_required(training / RUN)
+        content: dict[str, Any] = read_required(training / RUN)
     except FileNotFoundError as error:
         raise DatasetError(f"{training} is not the folder of a training: it has no run.json") from error
     require_run_format(content, training)
-    content = with_moved_dataset(content, training)
+    return content
+
+
+def _load_earlier(training: Place) -> _Earlier:
+    content = with_moved_dataset(_load_run_json(training), training)
     settings = newest_settings(training_settings(content["settings"]), load_changes(training))
     address = content["dataset"]
     return _Earlier(settings, load_allowed(place_of(address)), address, content["steps_per_epoch"])
@@ -186,8 +201,20 @@ def _companions(training: Place, values: Mapping[str, Any]) -> Mapping[str, Any]
     return next((each for each in known if texts.items() <= each.items()), {})
 
 
-def _promised(training: Place, values: Mapping[str, Any]) -> tuple[float, ...]:
-    return next((offer.promised for offer in load_offers(training) if dict(offer.change) == dict(values)), ())
+def _promised(training: Place, values: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return how many times faster these settings of a dataset should make a training, by an offer of the training.
+
+    An offer may name more of the settings `after` the change, such as the size that the images have already.
+    """
+    return next(
+        (
+            offer.promised
+            for offer in load_offers(training)
+            if values.keys() <= offer.change.keys()
+            and all(name in after and after[name] == value for name, value in offer.change.items())
+        ),
+        (),
+    )
 
 
 def _require_same_training(earlier: _Earlier, settings: TrainingSettings) -> None:

@@ -135,7 +135,8 @@ class Run:
 
         Another user of the folder may have changed `run.json`, or made a link. Raises SettingsError.
         """
-        require_folder(self.folder)
+        for folder in filter(None, (self.folder, self.continued_folder)):
+            require_folder(folder)
         require_allowed(self.settings.model_copy(update={"dataset": self.dataset}))
 
     @property
