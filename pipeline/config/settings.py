@@ -944,7 +944,7 @@ class Settings(_SettingsToGate):
         description="Comet project to which the training is logged.",
     )
 
-    @field_validator("source_uri", "workspace", "publish_uri", "dataset")
+    @field_validator("source_uri", "workspace", "publish_uri", "dataset", "continues")
     @classmethod
     def _absolute_place(cls, value: str) -> str:
         # A mistyped address, such as gs:/bucket or GS://bucket, would become a local folder.

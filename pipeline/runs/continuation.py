@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from pipeline import storage
 from pipeline.config.allowed import require_folder
 from pipeline.config.automatic import TrainingSettings, deciding_values, training_settings
-from pipeline.config.declarations import ChangesAtEpoch, InFingerprint
+from pipeline.config.declarations import ChangesAtEpoch, ChangesDataset, InFingerprint
 from pipeline.config.settings import Settings, declared, validated
 from pipeline.config.workspace import workspace_of
 from pipeline.dataset.manifest import Dataset, load_allowed
@@ -76,17 +76,13 @@ def continued_settings(training: Place, values: Mapping[str, Any]) -> Settings:
     names = [*dataset_settings(kind), *changeable_settings(kind)]
     if unknown := [name for name in values if name not in names]:
         raise SettingsError(f"{unknown[0]} cannot change in a training: the settings that can are {', '.join(names)}")
-    if dataset.window:
-        raise BadInput(
-            f"the training {training} uses {len(dataset.window)} dates as one dataset, and one run cannot build all of "
-            "them again: build the dates with the new setting, and train on them"
-        )
-    if earlier.settings.callbacks:
-        raise BadInput(
-            f"the training {training} has callbacks, whose state a new training would not have: it cannot be continued"
-        )
+    _require_continuable(training, earlier)
     before = _values_of(earlier)
-    origin = {"source_uri": earlier.settings.source_uri or dataset.source["uri"], "dataset_name": dataset.name}
+    origin = {
+        "source_uri": earlier.settings.source_uri or dataset.source["uri"],
+        "dataset_name": dataset.name,
+        "workspace": str(workspace_of(_resolved(training))),  # It may have been moved.
+    }
     # Another user of the folder may have written other names.
     companions = {name: value for name, value in _companions(training, values).items() if name in names}
     changed = {**companions, **values}
@@ -112,7 +108,8 @@ def request_continuation(settings: Settings, dataset: Dataset, by: str) -> Chang
         raise SettingsError(
             f"continues must name a training of the workspace {settings.workspace}, got {settings.continues}"
         )
-    _require_same_training(earlier, settings_of_training(settings, dataset))
+    _require_continuable(training, earlier)
+    _require_same_training(earlier, settings_of_training(settings, dataset), dataset)
     _require_same_examples(earlier, dataset)
     before, after = _values_of(earlier), {**settings.model_dump(), **_stored_settings(dataset)}
     names = dataset_settings(dataset.kind)
@@ -217,10 +214,24 @@ def _promised(training: Place, values: Mapping[str, Any], after: Mapping[str, An
     )
 
 
-def _require_same_training(earlier: _Earlier, settings: TrainingSettings) -> None:
-    """Refuse settings that are part of a training's identity and differ, apart from those that change at an epoch."""
-    can_change = {"continues", *declared(ChangesAtEpoch)}
-    before, after = deciding_values(earlier.settings), deciding_values(settings)
+def _require_continuable(training: Place, earlier: _Earlier) -> None:
+    """Refuse a training that no other one can continue."""
+    if window := earlier.dataset.window:
+        raise BadInput(
+            f"the training {training} uses {len(window)} dates as one dataset, and one run cannot build all of them "
+            "again: build the dates with the new setting, and train on them"
+        )
+    if earlier.settings.callbacks:
+        raise BadInput(
+            f"the training {training} has callbacks, whose state a new training would not have: it cannot be continued"
+        )
+
+
+def _require_same_training(earlier: _Earlier, settings: TrainingSettings, dataset: Dataset) -> None:
+    """Refuse settings of the training or of its dataset that differ and cannot change."""
+    can_change = {"continues", *declared(ChangesAtEpoch), *declared(ChangesDataset)}
+    before = {**_in_fingerprint(earlier.dataset), **deciding_values(earlier.settings)}
+    after = {**_in_fingerprint(dataset), **deciding_values(settings)}
     if differing := [name for name in before if name not in can_change and before[name] != after[name]]:
         name = differing[0]
         raise SettingsError(
@@ -229,12 +240,21 @@ def _require_same_training(earlier: _Earlier, settings: TrainingSettings) -> Non
         )
 
 
+def _in_fingerprint(dataset: Dataset) -> dict[str, Any]:
+    """Return the settings in the fingerprint of a dataset. One that is not stored had no effect."""
+    defaults = {name: Settings.model_fields[name].get_default() for name in declared(InFingerprint)}
+    return {**defaults, **{name: dataset.settings[name] for name in defaults if name in dataset.settings}}
+
+
 def _require_same_examples(earlier: _Earlier, dataset: Dataset) -> None:
     def facts(each: Dataset) -> tuple[Any, ...]:
         splits = {name: (split.examples, dict(split.classes)) for name, split in each.splits.items()}
         return each.kind, each.labels, dict(each.table), splits
 
-    if facts(earlier.dataset) != facts(dataset):
+    before, after = earlier.dataset.source, dataset.source
+    # Another source may be a copy, so only the numbers of its examples are compared.
+    has_changed = before.get("uri") == after.get("uri") and before.get("fingerprint") != after.get("fingerprint")
+    if has_changed or facts(earlier.dataset) != facts(dataset):
         raise BadInput(
             f"the new dataset has other examples than {earlier.address}, so the training cannot be continued on it: "
             "the source has changed meanwhile, so train on the new dataset from the start"

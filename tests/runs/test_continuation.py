@@ -132,6 +132,9 @@ def test_a_link_to_a_place_that_is_not_allowed_is_refused(
 def test_the_same_request_is_stored_once_and_another_dataset_is_refused(run: Run, source: Path):
     first = requested(run, source, compression="gzip")
     assert requested(run, source, by="Ben", compression="gzip") == first
+    before = (run.folder / "changes.jsonl").stat().st_mtime_ns
+    assert requested(run, source, compression="gzip") == first
+    assert (run.folder / "changes.jsonl").stat().st_mtime_ns == before
     assert load_changes(run.folder) == [first]
     with pytest.raises(BadInput, match=r"already ends for another dataset: .*compression=gzip on a new dataset"):
         requested(run, source, prepare="resize")
@@ -164,6 +167,42 @@ def test_a_source_that_changed_meanwhile_is_refused(run: Run, source: Path):
     with pytest.raises(BadInput, match=r"has other examples than .*: the source has changed meanwhile"):
         requested(run, source, compression="gzip")
     assert load_changes(run.folder) == []
+
+
+def test_a_source_with_another_image_instead_of_one_is_refused(run: Run, source: Path):
+    """The numbers of examples are the same."""
+    next((source / "a").iterdir()).write_bytes(jpeg(99))
+    with pytest.raises(BadInput, match=r"has other examples than .*: the source has changed meanwhile"):
+        requested(run, source, compression="gzip")
+    assert load_changes(run.folder) == []
+
+
+@pytest.mark.parametrize(("name", "value"), [("split_seed", 7), ("test_fraction", 0.1)])
+def test_another_setting_of_the_dataset_is_refused(run: Run, source: Path, name: str, value: float):
+    settings = continued_settings(run.folder, {"compression": "gzip"})
+    dataset = load(publish(source, Path(settings.workspace), compression="gzip", **{name: value}))
+    with pytest.raises(SettingsError, match=f"{name} must be .* as in the training that is continued, got {value}"):
+        request_continuation(settings, dataset, "Ada")
+    assert load_changes(run.folder) == []
+
+
+def test_a_training_with_callbacks_is_refused(source: Path, tmp_path: Path):
+    values = {"workspace": str(tmp_path), "source_uri": str(source), "image_size": 32, "callbacks": "mine:callback"}
+    run = prepare_run(settings_from(values), publish(source, tmp_path), "run")
+    settings = settings_from({**values, "continues": str(run.folder), "compression": "gzip"})
+    with pytest.raises(BadInput, match="has callbacks, whose state a new training would not have"):
+        continued_settings(run.folder, {"compression": "gzip"})
+    with pytest.raises(BadInput, match="has callbacks, whose state a new training would not have"):
+        request_continuation(settings, load(built(settings, source)), "Ada")
+
+
+def test_the_workspace_may_have_been_moved(run: Run, source: Path, tmp_path: Path):
+    moved = tmp_path.parent / f"{tmp_path.name}-moved"
+    tmp_path.rename(moved)
+    folder = moved / run.folder.relative_to(tmp_path)
+    settings = continued_settings(folder, {"compression": "gzip"})
+    assert (settings.workspace, settings.continues) == (str(moved), str(folder))
+    moved.rename(tmp_path)
 
 
 def test_other_settings_of_the_training_are_refused(run: Run, source: Path):
