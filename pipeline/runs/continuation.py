@@ -34,9 +34,9 @@ from pipeline.runs.changes import (
     require_under_way,
     values_in_words,
 )
-from pipeline.runs.files import RUN, read_required, require_run_format, with_moved_dataset
+from pipeline.runs.files import RESULT, RUN, read_required, require_run_format, with_moved_dataset
 from pipeline.runs.offers import load_offers
-from pipeline.runs.run import checkpoint_name, load_result
+from pipeline.runs.run import checkpoint_name, load_result, training_place
 from pipeline.runs.training_settings import settings_of_training
 from pipeline.storage import Place, place_of
 
@@ -90,6 +90,15 @@ def continued_settings(training: Place, values: Mapping[str, Any]) -> Settings:
     if all(getattr(settings, name) == before[name] for name in changed):
         raise SettingsError(f"{values_in_words(changed)} is what the training {training} has: nothing changes")
     return settings
+
+
+def needs_end(settings: Settings, dataset: Dataset, run_id: str) -> bool:
+    """Return whether the training of a run needs the end of `settings.continues`: only until its first checkpoint."""
+    if not settings.continues:
+        return False
+    training = training_place(settings_of_training(settings, dataset), run_id, dataset.version)
+    require_folder(training)
+    return not ((training / RESULT).exists() or any(training.glob("checkpoints/*.npz")))
 
 
 def request_continuation(settings: Settings, dataset: Dataset, by: str) -> Change:

@@ -238,9 +238,24 @@ def test_a_run_that_cannot_continue_a_training_is_refused_with_a_sentence(client
     assert (answer.status_code, "is complete" in answer.json()["detail"]) == (409, True)
 
 
+@pytest.mark.parametrize(("name", "value"), [("callbacks", "mine:make"), ("dataset", "/w/datasets/n/windows/1")])
+def test_the_tab_offers_no_new_dataset_for_a_training_that_cannot_be_continued(
+    client: Client, trained: Path, name: str, value: str
+):
+    content = json.loads((trained / "run.json").read_text())
+    (content if name == "dataset" else content["settings"])[name] = value
+    (trained / "run.json").write_text(json.dumps(content))
+    query = urlencode({"dag_id": "image_training", "run_id": "run"})
+    changes = client.get(f"/data?{query}", with_cookie("user", "us")).json()["status"]["changes"]
+    assert (changes["need_dataset"], "prepare" in dict(changes["values"])) == ([], False)
+    assert "prefetch_batches" in dict(changes["values"])
+
+
 def test_a_dag_that_builds_no_dataset_starts_no_run_that_continues(client: Client, training: Path):
     editor = with_cookie("user", "us")
-    token = shown(client, editor)["token"]
+    changes = shown(client, editor)
+    assert changes["need_dataset"] == []
+    token = changes["token"]
     address = f"/continuation?{urlencode({'dag_id': 'ours', 'run_id': 'run'})}"
     answer = client.post(address, {**editor, "X-Tenfold-Token": token}, b'{"values": {"prepare": "resize"}}')
     assert (answer.status_code, "a run of ours builds no dataset" in answer.json()["detail"]) == (409, True)
@@ -296,3 +311,22 @@ def test_a_silent_bucket_does_not_hold_a_change(
         stall.release()
     place = place_of("gs://bucket/runs/far")
     until(lambda: [each.value for each in load_changes(place)] == [16])
+
+
+def test_a_silent_bucket_does_not_hold_the_run_that_continues_a_training(
+    client: Client, trained: Path, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+):
+    from tests.plugins.airflow_runs import add_run
+
+    gcs.put_folder("bucket", "w/runs/far/x/", trained)
+    add_run("image_training", "far", "gs://bucket/w/runs/far/x", state="running")
+    editor = with_cookie("user", "us")
+    token = token_for(client, editor, "far")
+    stall = gcs.fail("stall", times=None)
+    monkeypatch.setattr("pipeline.watch.questions.PATIENCE_S", 0.2)
+    try:
+        answer = asked(client, editor, token, "far", prepare="resize")
+        assert answer.status_code == 503
+        assert answer.json()["detail"].endswith(". Nothing has changed: try again later")
+    finally:
+        stall.release()

@@ -15,7 +15,7 @@ from pipeline.runs.changes import DATASET, load_changes, replace_changes
 from pipeline.runs.continuation import continued_settings, end_of, request_continuation, save_measured
 from pipeline.runs.files import OFFERS, RESULT, RUN
 from pipeline.runs.launch import prepare_run
-from pipeline.runs.run import Run, checkpoint_name
+from pipeline.runs.run import Run, checkpoint_name, save_run
 from tests.conftest import MakeImages, jpeg
 from tests.published import publish
 from tests.runs.one_change import request_change
@@ -218,6 +218,23 @@ def test_a_training_does_not_end_for_one_that_cannot_start(run: Run, source: Pat
     with pytest.raises(DatasetError, match="is missing"):
         training._end_continued(settings, dataset, "Ada")
     assert load_changes(run.folder) == []
+
+
+@pytest.mark.parametrize(
+    ("dag", "words"), [("", "run it again with its own command"), ("d", "clear its task `train` in Airflow")]
+)
+def test_nobody_waits_for_a_training_that_is_not_running(
+    run: Run, source: Path, monkeypatch: pytest.MonkeyPatch, dag: str, words: str
+):
+    monkeypatch.setattr(training, "STARTS_IN_S", 0.0)
+    save_run(replace(run, dag=dag))
+    settings = continued_settings(run.folder, {"compression": "gzip"})
+    dataset = built(settings, source)
+    with pytest.raises(BadInput, match=f"is not running on this machine, so it does not end its epoch: {words}"):
+        training._end_continued(settings, dataset, "Ada")
+    # It ends as soon as it runs. This one is complete already, and needs it no more.
+    (prepare_run(settings, dataset, training.RUN_ID).folder / RESULT).write_text('{"run": "x"}')
+    training._end_continued(settings, dataset, "Ada")
 
 
 def test_a_training_of_another_workspace_is_refused(run: Run, source: Path, tmp_path: Path):
