@@ -639,8 +639,8 @@ class Settings(_SettingsToGate):
     continues: Annotated[PlaceText, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.WORKSPACES, TRAINING] = Field(
         "",
         title="Training to continue",
-        description="Folder of a training under way on the same examples, in the same workspace. It ends after its "
-        "next epoch, and this training continues with its weights and its optimizer. `tenfold apply` and the tab "
+        description="Folder of a training under way on equal numbers of examples, in the same workspace. It ends after "
+        "its next epoch, and this training continues with its weights and its optimizer. `tenfold apply` and the tab "
         "Training set it. Empty: a training that starts with its first epoch.",
     )
 
