@@ -363,7 +363,7 @@ def _content(
     copies: Copies = state.copies
     folder = copies.local_folder(training)
     span = copies.fetch_span(training, span_of(folder, *closer)) if closer else None
-    content = page_data(folder, run.is_over, after, span, shown, state.heartbeats)
+    content = page_data(folder, run.is_over, after, span, shown, state.heartbeats, builds_dataset=run.dag_id in DAGS)
     _add_airflow_state(run, content["status"])
     content["status"]["name"] = STATE_NAMES[content["status"]["state"]]
     [counts] = counts_in_time([run.dataset], state.questions)
