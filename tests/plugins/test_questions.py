@@ -353,7 +353,7 @@ QUESTIONS = (
     Question(
         "Is this dataset getting worse over its dates?",
         lambda walk: walk.follow("Dates of a dataset", CALENDAR),
-        r"It is getting worse: .* rises from 0\.0% to 50%",
+        r"It is getting worse: .* rises from 0% to 50%",
     ),
 )
 
