@@ -250,6 +250,26 @@ def test_the_pointer_shows_all_values_wherever_it_is(opened: Opened) -> None:
     until(lambda: page.locator(".pointer:visible").count() == 0)
 
 
+TEXTS_OF = """chart => {
+  const place = CanvasRenderingContext2D.prototype, write = place.fillText, texts = [];
+  place.fillText = function (text, x, y) {
+    if (this.textBaseline === "top" && this.canvas.closest(".chart").id === chart) texts.push(text);
+    return write.call(this, text, x, y);
+  };
+  window.texts = texts;
+}"""
+"""JavaScript that collects what a chart writes below its x axis."""
+
+
+def test_each_bar_has_the_number_of_its_epoch(opened: Opened) -> None:
+    """The numbers are in the middle of the bars, so there is none at the start of the first epoch."""
+    page = opened()
+    page.evaluate(TEXTS_OF, "spent-0")
+    page.set_viewport_size({"width": 1200, "height": 900})
+    until(lambda: page.evaluate("texts.length") > 0)
+    assert page.evaluate("texts") == ["1", "2", "3", "4", "5", "6"]
+
+
 def test_the_y_axis_follows_the_zoom(opened: Opened) -> None:
     """A checkpoint of half a second is in the middle of each epoch. Between two of them, a step takes 80 ms."""
     page = opened()

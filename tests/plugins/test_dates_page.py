@@ -342,12 +342,12 @@ def test_the_calendar_shows_each_day_and_the_commands(client: Client, runs: None
         legend = page.get_by_role("list", name="Number of dates by state").get_by_role("listitem").all_inner_texts()
         assert [each.split(" ", 1)[1] for each in legend] == ["not published: 1", "missing: 1", "published: 2"]
         looks = page.get_by_role("region", name="Dates with problems").get_by_role("row").all_inner_texts()[1:]
-        assert looks[0].split("\t") == ["2026-01-03", "missing", "1 date"]
+        assert looks[0].split("\t") == ["2026-01-03", "missing", "no dataset of this date"]
         assert "the gate stopped it" in looks[1]
         commands = page.get_by_role("region", name="Commands").inner_text()
         assert commands.startswith("make backfill FROM=2026-01-02 TO=2026-01-03 REPROCESS=all SOURCE='/")
         page.get_by_role("button", name="2026-01-03: missing").click()
-        assert page.locator("tr.chosen").inner_text().split("\t")[:3] == ["2026-01-03", "missing", "1 date"]
+        assert page.locator("tr.chosen").inner_text().split("\t")[:3] == ["2026-01-03", "missing", ""]
 
 
 def test_a_withdrawn_date_is_shown_with_its_command(

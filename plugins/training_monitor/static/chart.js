@@ -55,6 +55,11 @@ export class Chart {
     return this.about.bars ? "epoch" : this.group.state.x;
   }
 
+  // The bar of an epoch is in the middle between its start and its end.
+  get shift() {
+    return this.about.bars ? 0.5 : 0;
+  }
+
   get scale() {
     if (this.about.scale !== "linear" || this.about.bars) return SCALES[this.about.scale];
     return SCALES[this.group.state.log ? "log" : "linear"];
@@ -167,8 +172,8 @@ export class Chart {
     }
     context.textBaseline = "top";
     let free = -Infinity;
-    for (const [x, text] of X_AXES[this.axis].ticks(...range, x_count)) {
-      const at = across(x), half = context.measureText(text).width / 2, middle = Math.min(Math.max(at, half), frame.right + RIGHT - half);
+    for (const [x, text] of X_AXES[this.axis].ticks(range[0] + this.shift, range[1] + this.shift, x_count)) {
+      const at = across(x - this.shift), half = context.measureText(text).width / 2, middle = Math.min(Math.max(at, half), frame.right + RIGHT - half);
       stroke(context, Math.round(at) + 0.5, frame.bottom, Math.round(at) + 0.5, frame.bottom + 4);
       if (middle - half < free) continue;
       context.textAlign = "center";
@@ -204,7 +209,7 @@ export class Chart {
   // Show the values of all lines at the pointer of the group. Each chart goes to its own nearest row.
   show_pointer() {
     const pointer = this.group.pointer_on(this.axis), lines = pointer === null || !this.frame ? [] : this.lines();
-    const shift = this.about.bars ? 0.5 : 0;  // The bar of an epoch is in the middle between its start and its end.
+    const {shift} = this;
     const rows = lines.map(({source}) => source.nearest(this.axis, pointer + shift));
     const {frame, shown} = this, x = lines.length && rows[0] >= 0 ? lines[0].x[rows[0]] : NaN;
     const at = frame && frame.left + (x - shift - shown.range[0]) / (shown.range[1] - shown.range[0]) * (frame.right - frame.left);

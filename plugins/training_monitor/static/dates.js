@@ -6,7 +6,8 @@ const MARKS = {failed: "x", missing: "-", running: ".", outdated: "!", withdrawn
 const DAYS = Array.from({length: 31}, (_, index) => index + 1);
 const STEPS = {ArrowLeft: -1, ArrowRight: 1, ArrowUp: -31, ArrowDown: 31};
 
-const span_of = ({first, last}) => (first === last ? first : `${first} to ${last}`);
+const unbroken = words => element("span", {class: "unbroken"}, words);
+const span_of = ({first, last}) => element("span", {}, unbroken(first), ...(first === last ? [] : [" to ", unbroken(last)]));
 const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 const two = number => String(number).padStart(2, "0");
 
@@ -89,11 +90,13 @@ class Calendar {
   }
 }
 
+const missing_badge = states => element("span", {class: "badge missing"}, states.missing);
+
 function problems_of({dates, gaps, states}, state_of) {
   const rows = [
-    ...dates.filter(each => each.words || ["failed", "outdated", "running", "withdrawn"].includes(each.state)).map(each => [each.date, state_of(each), each.words]),
-    ...gaps.map(gap => [span_of(gap), element("span", {class: "badge missing"}, states.missing), counted(gap.dates, "date")]),
-  ].sort(([one], [other]) => (one < other ? 1 : -1));
+    ...dates.filter(each => each.words || ["failed", "outdated", "running", "withdrawn"].includes(each.state)).map(each => [each.date, [unbroken(each.date), state_of(each), each.words]]),
+    ...gaps.map(gap => [gap.first, [span_of(gap), missing_badge(states), `no dataset of ${gap.dates === 1 ? "this date" : `these ${counted(gap.dates, "date")}`}`]]),
+  ].sort(([one], [other]) => (one < other ? 1 : -1)).map(([, cells]) => cells);
   if (!rows.length) return [];
   return [element("section", {}, element("h2", {}, "Dates with problems"), table(["Date", "State", "Why"], rows, "Dates with problems"))];
 }
@@ -128,10 +131,10 @@ class Rows {
     const {dates, gaps, runs, states, unit} = this.answer;
     const number = value => (value === null ? "" : value.toLocaleString("en"));
     const known = dates.map(each => [[each.date, each.date], [
-      each.date, this.state_of(each), each.version, number(each.examples), number(each.rejected), each.drift === null ? "" : String(Number(each.drift.toFixed(2))),
+      unbroken(each.date), this.state_of(each), unbroken(each.version), number(each.examples), number(each.rejected), each.drift === null ? "" : String(Number(each.drift.toFixed(2))),
       each.champion, this.run(runs[each.date], each),
     ]]);
-    const missing = gaps.map(gap => [[gap.first, gap.last], [span_of(gap), element("span", {class: "badge missing"}, states.missing), counted(gap.dates, "date"), "", "", "", "", ""]]);
+    const missing = gaps.map(gap => [[gap.first, gap.last], [span_of(gap), element("span", {}, missing_badge(states), gap.dates === 1 ? "" : ` ${counted(gap.dates, "date")}`), "", "", "", "", "", ""]]);
     const rows = [...known, ...missing].sort(([[one]], [[other]]) => (one < other ? 1 : -1));
     const head = ["Date", "State", "Version", unit[0].toUpperCase() + unit.slice(1), "Rejected", "Drift", "Champion", "Last run"];
     this.place.replaceChildren(table(head, rows.map(([, cells]) => cells), "All dates"));
@@ -142,7 +145,7 @@ class Rows {
     const at = last_run.replace("T", " ").replace("+00:00", " UTC");
     if (!run) return at;
     const [dag, id] = [run.dag_id, run.run_id].map(encodeURIComponent);
-    return element("span", {}, page_link(`../dags/${dag}/runs/${id}`, run.state), ` ${at}`);
+    return element("span", {class: "unbroken"}, page_link(`../dags/${dag}/runs/${id}`, run.state), ` ${at}`);
   }
 
   // Show the rows of a day, which may have several dates. Missing dates that follow each other have one row.
