@@ -82,6 +82,8 @@ def advise(options: argparse.Namespace) -> Result:
 
 def _answer(facts: "Facts", hardware: "Hardware") -> dict[str, Any]:
     """Return how fast a training is on some hardware, and what limits it there, with a sentence."""
+    import numpy as np
+
     from pipeline.config.example_kinds import IMAGES
     from pipeline.monitor.diagnosis import three_digits
     from pipeline.monitor.limits import Limit, Part
@@ -95,8 +97,10 @@ def _answer(facts: "Facts", hardware: "Hardware") -> dict[str, Any]:
     rates = rates_on(facts, hardware)
     rate = estimate_of(1e6 / rates.later_us())
     limit = facts.verdict.limit if hardware == Hardware() else rates.limit()
-    shares = facts.verdict.shares
-    if limit is Limit.VALIDATION and shares.get(Part.CALLBACKS, 0.0) > shares.get(Part.VALIDATION, 0.0):
+    # Other hardware does not change what lies between two epochs.
+    measured_us = np.median(rates_on(facts, Hardware()).whole_us)
+    callbacks_us = facts.verdict.shares.get(Part.CALLBACKS, 0.0) * measured_us
+    if limit is Limit.BETWEEN_EPOCHS and 2 * callbacks_us > np.median(rates.between_us) - rates.validation_us:
         limit = Limit.CALLBACKS
     value, low, high = map(three_digits, rate)
     unit = "images" if facts.settings.example_kind == IMAGES else "rows"
