@@ -16,7 +16,7 @@ from pipeline.monitor.verdict import Verdict
 from pipeline.runs.changes import CONTINUES, load_changes, newest_settings
 from pipeline.runs.continuation import save_measured
 from pipeline.runs.offers import Offer, save_offers
-from pipeline.runs.promises import machine_of, promises_on, prove, save_promises
+from pipeline.runs.promises import last_change, machine_of, promises_on, prove, save_promises
 from pipeline.runs.run import Run
 from pipeline.storage import place_of
 from pipeline.system.host import host_facts
@@ -60,7 +60,7 @@ class Advisor:
         try:
             changes = load_changes(run.training)
             self._settings = newest_settings(run.settings, changes)
-            self._since = max((each.epoch for each in changes if not each.refused), default=0)
+            self._since = last_change(changes)
         except (TenfoldError, OSError) as error:
             _log.warning("the changes of the training are unknown: %s", error)
 
