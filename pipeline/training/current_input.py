@@ -145,7 +145,10 @@ class CurrentInput:
         The whole record is read for it. What a cache gains shows only at the end.
         """
         if any(
-            change.promised and not change.measured and change.field != "cache" and 0 < epoch - change.epoch <= 2
+            change.promised
+            and change.field != "cache"
+            # The first epoch opens its input again, so that the second one says more.
+            and (epoch == change.epoch + 2 or (epoch == change.epoch + 1 and not change.measured))
             for change in self._taken
         ):
             try:
