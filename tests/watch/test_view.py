@@ -243,7 +243,7 @@ def test_a_running_training_says_when_its_last_sample_came_and_how_long_its_long
         sink.write(Row("samples", begin + step, step, {"sys/cpu_pct": 50.0}))
     sink.close()
     found = status_of(tmp_path)
-    assert re.fullmatch(r"epoch \d of 10, step 200 of 600; the last sample came [5-9] s ago", found["words"])
+    assert re.fullmatch(r"epoch \d of 10, step 200 of 600; the last sample came \d+ s ago", found["words"])
     assert "The longest step took 9,000 ms, and ended about 2 min " in found["sentences"]["waiting"]
     assert "remaining, about" in dict(found["tiles"])
     assert "remaining, about" not in dict(status_of(tmp_path, is_over=True)["tiles"])
