@@ -14,7 +14,7 @@ from pipeline.config.settings import declared
 from pipeline.evaluation.answers import Metric
 from pipeline.evaluation.best_epoch import best_epoch, epoch_metric
 from pipeline.evaluation.metrics import figures_in
-from pipeline.monitor.diagnosis import three_digits
+from pipeline.monitor.diagnosis import range_text, three_digits
 from pipeline.report.compare import LETTERS, Comparison, names_of
 from pipeline.report.compare_words import MAX_NAMED, cells, head, lead_text, note, paragraphs
 from pipeline.report.compared_run import MEASURES, SPEED, TIMES, ComparedRun
@@ -195,7 +195,7 @@ def groups(comparison: Comparison) -> Table | None:
                 against = "best"
             elif ranking and number in ranking.leads:
                 against = lead_text(metric, ranking.leads[number])
-            rows.append((group.letters, str(len(group.scores)), mean, f"{low} to {high}", against or "-"))
+            rows.append((group.letters, str(len(group.scores)), mean, range_text(low, high), against or "-"))
     heads = ("runs", "seeds", f"mean {metric.title}", "lowest to highest", "against the best, with its 95% interval")
     return Table(heads, rows) if rows else None
 

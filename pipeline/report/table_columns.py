@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from pipeline.monitor.diagnosis import range_text
 from pipeline.report.components import Table
 from pipeline.tables.read import text_of
 from pipeline.tables.schema import Column, Schema
@@ -56,7 +57,7 @@ def _text(values: Sequence[Any], column: Column) -> str:
 def _range(column: Column) -> str:
     if column.low is None:
         return ""
-    return f"{_shown(column.low, column.type)} to {_shown(column.high, column.type)}"
+    return range_text(_shown(column.low, column.type), _shown(column.high, column.type))
 
 
 def _shown(value: Any, kind: str) -> str:
