@@ -7,7 +7,7 @@ from typing import Any, Protocol
 NOUNS = "classes|cores|dates|days|epochs|examples|files|GPUs|images|models|rows|runs|samples|seeds|servers|shards|steps"
 ODD_WORDS = re.compile(
     rf"(?<![\d.,/:=-])1 (?:{NOUNS}|trainings)\b"  # a plural of one
-    r"|\bfrom (\S+(?: [a-z]+)?)(?: \([A-Z]\))? to \1(?![\w.])"  # a range of one value
+    r"|\bfrom (\S+(?: [a-z]+)?)(?: \([A-Z]\))? to \1(?![\w.])|(?<![-+\d.,])(\d\S*) to \2(?!\S)"  # a range of one value
     r"|(?<![\d.,])[-+]?0\.0+(?![\d%])"  # a number that says nothing
     r"|\d{5,} (?:ms|s|examples|steps)\b"  # a large number without commas
     r"|\b(?:undefined|NaN|(?<!became )nan|null|Infinity|inf)\b|(?<=.)\bNone\b|\[object"  # not the button "None"
@@ -40,9 +40,12 @@ _FAULTS = r"""() => {
     if (is_read && is_level && is_shown(parent) && !is_in_hidden_text(parent)) texts.push(node);
   }
 
-  // Words of up to 12 letters that do not fit into a line. A line may end at a hyphen.
+  // Words of up to 12 letters that do not fit into a line, and dates of tables. Another line may end at a hyphen.
   const range = document.createRange();
-  const broken = texts.flatMap(node => [...node.data.matchAll(/(?<![^\s-])[^\s-]{2,12}(?![^\s-])/g)].filter(word => {
+  const SHORT = /(?<![^\s-])[^\s-]{2,12}(?![^\s-])/g, DATE = /(?<!\S)\d{4}-\d\d-\d\d(?!\S)/g;
+  const patterns_of = node => (node.parentElement.closest("td, th") ? [SHORT, DATE] : [SHORT]);
+  const words_of = node => patterns_of(node).flatMap(each => [...node.data.matchAll(each)]);
+  const broken = texts.flatMap(node => words_of(node).filter(word => {
     range.setStart(node, word.index);
     range.setEnd(node, word.index + word[0].length);
     return new Set([...range.getClientRects()].map(({top}) => Math.round(top))).size > 1;

@@ -18,7 +18,7 @@ from pipeline.plan.example_kind import kind_of
 from pipeline.report.components import Table, environment, fact_tables, pictures
 from pipeline.report.table_columns import columns_of
 from pipeline.storage import Place, write_whole
-from pipeline.system.wording import format_size
+from pipeline.system.wording import format_size, range_text
 
 SAMPLES = 48
 """Maximum number of sample images."""
@@ -305,7 +305,7 @@ def sides(quality: Mapping[str, Any]) -> str:
     if not statistics.get("images"):
         return ""
     facts = [
-        f"{name} {side['min']:,} to {side['max']:,} pixels, {side['mean']:,.0f} on average"
+        f"{name} {range_text(*map('{:,}'.format, (side['min'], side['max'])))} pixels, {side['mean']:,.0f} on average"
         for name in ("height", "width")
         if (side := statistics[name])
     ]

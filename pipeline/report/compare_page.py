@@ -23,6 +23,7 @@ from pipeline.report.drawing import BLUE, GREEN, ORANGE, PURPLE, VERMILION, Figu
 from pipeline.report.figures import MAX_EPOCHS, SIMULATED, shares_of_a_second
 from pipeline.report.page import page_of
 from pipeline.report.utilization import WHOLE
+from pipeline.system.wording import range_text
 
 _COLORS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE)
 _DASHES = ("solid", "6 3", "2 2", "8 3 2 3")
@@ -195,7 +196,7 @@ def groups(comparison: Comparison) -> Table | None:
                 against = "best"
             elif ranking and number in ranking.leads:
                 against = lead_text(metric, ranking.leads[number])
-            rows.append((group.letters, str(len(group.scores)), mean, f"{low} to {high}", against or "-"))
+            rows.append((group.letters, str(len(group.scores)), mean, range_text(low, high), against or "-"))
     heads = ("runs", "seeds", f"mean {metric.title}", "lowest to highest", "against the best, with its 95% interval")
     return Table(heads, rows) if rows else None
 

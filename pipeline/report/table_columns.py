@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from pipeline.report.components import Table
+from pipeline.system.wording import range_text
 from pipeline.tables.read import text_of
 from pipeline.tables.schema import Column, Schema
 
@@ -56,7 +57,7 @@ def _text(values: Sequence[Any], column: Column) -> str:
 def _range(column: Column) -> str:
     if column.low is None:
         return ""
-    return f"{_shown(column.low, column.type)} to {_shown(column.high, column.type)}"
+    return range_text(_shown(column.low, column.type), _shown(column.high, column.type))
 
 
 def _shown(value: Any, kind: str) -> str:
@@ -74,7 +75,9 @@ def _statistics(column: Column, facts: Mapping[str, Any]) -> str:
     if facts.get("count"):
         mean = facts["mean"]
         if column.is_list:
-            means, deviations = (f"{min(facts[each]):.4g} to {max(facts[each]):.4g}" for each in ("mean", "deviation"))
+            means, deviations = (
+                range_text(f"{min(facts[each]):.4g}", f"{max(facts[each]):.4g}") for each in ("mean", "deviation")
+            )
             return f"means {means}, standard deviations {deviations}"
         if column.type in ("date", "time"):
             return f"mean {_shown(round(mean), column.type)}"
