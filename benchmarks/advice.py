@@ -6,10 +6,12 @@
 Each pair is a job and a change. The job is trained once, `tenfold advise` predicts what the change gains, and then the
 job and all of its changes are trained in turn, in alternating order. Each training is a slice of `.bench/advice/
 slices.jsonl`, and each pair a result of `.bench/advice/results.jsonl`. So a stopped benchmark goes on with the next
-slice. A slice that other programs disturbed does not count. If the slices of a job differ, there are more of them.
+slice. A slice that other programs disturbed does not count. If the slices of a job differ, there are more of them. Only
+slices and results of this code, this machine and these jobs count (`benchmarks.harness.origin`).
 
 The record of one training of each job is kept. `--predict` predicts again from these records, which takes seconds for
-each job, and measures only what is missing. `--table` prints the stored results, together with those of further files.
+each job, and measures only what is missing. `--table` prints the stored results, together with those of further files,
+which may be of other machines.
 The models and datasets are those of `benchmarks.verdicts`.
 """
 
@@ -23,19 +25,28 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import hypot
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks import verdicts
-from benchmarks.harness.machine import HOME, machine_line, say
+from benchmarks.harness.machine import HOME, say
+from benchmarks.harness.origin import PREDICTING, UNKNOWN, Origin, origin_of, parsed
 from benchmarks.harness.rounds import turned
 from benchmarks.known_limits.jobs import Job
 from benchmarks.known_limits.pairs import PAIRS, Pair
 from benchmarks.known_limits.surroundings import NotPossible
-from benchmarks.verdicts import DISTURBED_CORES, SURROUNDINGS, answer, command, dataset_of, images_per_s
+from benchmarks.verdicts import (
+    DISTURBED_CORES,
+    SURROUNDINGS,
+    answer,
+    command,
+    dataset_of,
+    description,
+    images_per_s,
+)
 from pipeline.config.automatic import training_settings
 from pipeline.monitor.epochs import usual_epochs, whole_epochs
 from pipeline.monitor.load import load_of
@@ -72,12 +83,19 @@ class Result:
     other_cores: float = 0.0
     """Cores that other programs kept busy, in the slice in which they kept most of them busy."""
     reason: str = ""
-    machine: str = ""
+    slices: int = 0
+    """Slices of the job, or of the changed job if it has fewer."""
+    origin: Origin = UNKNOWN
 
     @property
     def is_sound(self) -> bool:
         """Whether it counts."""
         return not self.reason and self.other_cores <= DISTURBED_CORES
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it takes the place of any earlier result: it is sound, or says that nothing is predicted any more."""
+        return self.is_sound or self.reason == NOT_PREDICTED
 
     @property
     def error(self) -> float:
@@ -100,6 +118,7 @@ class Slice:
     """With its start and its end, which do not count for the examples per second."""
     training: str = ""
     """Folder of the training, if its record is kept."""
+    origin: Origin = UNKNOWN
 
     @property
     def is_sound(self) -> bool:
@@ -127,10 +146,9 @@ def main() -> None:
             is_disturbed = not result.reason and not result.is_sound
             others = f"; disturbed by others on {result.other_cores:.1f} cores" if is_disturbed else ""
             say(f"{result.name}: {found}{others} ({time.perf_counter() - begin:.0f} s)")
-    results = load_results(*(options.table or []))
+    results = load_results(pairs, *(options.table or []))
     shown = [each for pair in pairs if (each := results.get(pair.name))]
-    machines = dict.fromkeys(each.machine for each in shown if each.machine)
-    print("\n".join([*machines, "", *report(shown)]), flush=True)
+    print("\n".join([*dict.fromkeys(each.origin.line for each in shown), "", *report(shown)]), flush=True)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -150,7 +168,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def results_file() -> Path:
-    """Return the file of the results: a line of JSON for each. The last sound result of a pair counts."""
+    """Return the file of the results: a line of JSON for each. The last result of a pair that `is_new` counts."""
     return FOLDER / "results.jsonl"
 
 
@@ -170,26 +188,45 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def load_results(*further: Path) -> dict[str, Result]:
-    """Return the results so far, and those of further files, by the names of the pairs."""
+def load_results(pairs: Sequence[Pair], *further: Path) -> dict[str, Result]:
+    """Return the results of pairs so far, by their names.
+
+    Those of further files may be of other machines.
+    """
+    origins = {pair.name: result_origin(pair) for pair in pairs}
     found: dict[str, Result] = {}
-    for line in (line for path in (*further, results_file()) for line in lines_of(path)):
-        result = Result(**line)
-        if result.is_sound or result.name not in found or not found[result.name].is_sound:
-            found[result.name] = result
+    for path in (*further, results_file()):
+        for result in (parsed(Result, line) for line in lines_of(path) if line["name"] in origins):
+            now = origins[result.name]
+            is_of_code = result.origin.is_like(replace(now, machine=result.origin.machine) if path in further else now)
+            is_better = result.is_new or result.name not in found or not found[result.name].is_new
+            if is_of_code and is_better:
+                found[result.name] = result
     return found
 
 
-def load_slices(job: str) -> list[Slice]:
+def load_slices(job: Job) -> list[Slice]:
     """Return the slices of a job: the sound ones, or all if none is sound."""
-    found = [Slice(**line) for line in lines_of(slices_file()) if line["job"] == job]
+    now = slice_origin(job)
+    found = [parsed(Slice, line) for line in lines_of(slices_file()) if line["job"] == job.name]
+    found = [each for each in found if each.origin.is_like(now)]
     return [each for each in found if each.is_sound] or found
 
 
+def slice_origin(job: Job) -> Origin:
+    """Return the origin of a slice that is measured now. The code that predicts does not matter for it."""
+    return origin_of(description(job), without=PREDICTING)
+
+
+def result_origin(pair: Pair) -> Origin:
+    """Return the origin of a result that is predicted and measured now."""
+    return origin_of(description(pair.job), description(pair.changed))
+
+
 def is_done(pair: Pair) -> bool:
-    """Whether there is a sound result of a pair."""
-    result = load_results().get(pair.name)
-    return result is not None and result.is_sound
+    """Whether there is a sound result of a pair, of as many slices as it needs."""
+    result = load_results([pair]).get(pair.name)
+    return result is not None and result.is_sound and result.slices >= ROUNDS
 
 
 # --- trainings --------------------------------------------------------------------------------------------------------
@@ -203,17 +240,27 @@ class Rounds:
     more: int = MORE_ROUNDS
 
 
-def measure(jobs: Sequence[Job], rounds: Rounds) -> None:
-    """Run the missing slices of jobs, in alternating order. Raises NotPossible."""
+def measure(jobs: Sequence[Job], rounds: Rounds) -> dict[str, str]:
+    """Run the missing slices of jobs, in alternating order. Return why some are not possible, by their names."""
+    reasons: dict[str, str] = {}
     for job in jobs:
-        if not job.own_input:
-            dataset_of(job)
+        try:
+            if not job.own_input:
+                dataset_of(job)
+        except NotPossible as error:
+            reasons[job.name] = str(error)
     os.sync()  # A disk that still writes the datasets would slow down the first slices.
     for number in range(rounds.count + rounds.more):
         for job in turned(jobs, number):
-            sound = [each for each in load_slices(job.name) if each.is_sound]
-            if len(sound) <= number and (len(sound) < rounds.count or spread_of(rates_of(sound)) > STEADY):
+            sound = [each for each in load_slices(job) if each.is_sound]
+            is_missing = len(sound) < rounds.count or spread_of(rates_of(sound)) > STEADY
+            if job.name in reasons or len(sound) > number or not is_missing:
+                continue
+            try:
                 add_line(slices_file(), run(job, is_kept=not sound))
+            except NotPossible as error:
+                reasons[job.name] = str(error)
+    return reasons
 
 
 def rates_of(slices: Sequence[Slice], *, with_first: bool = False) -> list[float]:
@@ -230,7 +277,9 @@ def run(job: Job, *, is_kept: bool) -> Slice:
     """Run a job. Raises NotPossible."""
     begin = time.perf_counter()
     with ExitStack() as stack:
-        folder = FOLDER / "kept" / re.sub(r"\W+", "-", job.name)
+        origin = slice_origin(job)
+        # Costs of stages that other code measured are not in this folder.
+        folder = FOLDER / "kept" / "-".join([*re.findall(r"\w+", job.name), origin.digest])
         if is_kept:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
@@ -241,12 +290,13 @@ def run(job: Job, *, is_kept: bool) -> Slice:
         trained = Path(result["run"])
         found = Slice(
             job=job.name,
-            per_s=examples_per_s(trained, with_first=False),
-            with_first_per_s=examples_per_s(trained, with_first=True),
+            per_s=images_per_s(trained) if job.own_input else examples_per_s(trained, with_first=False),
+            with_first_per_s=images_per_s(trained) if job.own_input else examples_per_s(trained, with_first=True),
             limits=result["limits"],
             other_cores=load_of(read(trained / "record", "samples")).other_cores or 0.0,
             took_s=time.perf_counter() - begin,
             training=str(trained) if is_kept else "",
+            origin=origin,
         )
         for large in (folder / "local", *(trained / name for name in LARGE)):
             large.unlink() if large.is_file() else shutil.rmtree(large, ignore_errors=True)
@@ -256,11 +306,12 @@ def run(job: Job, *, is_kept: bool) -> Slice:
 def examples_per_s(trained: Path, *, with_first: bool) -> float:
     """Return the examples per second over whole epochs, which is what the advice predicts.
 
-    Nothing says when the first epoch began. So it counts only if there is no other epoch, or `with_first`.
+    Nothing says when the first epoch began. So it counts only if there is no other epoch, or `with_first`. Raises
+    NotPossible if no epoch is whole.
     """
     epochs = whole_epochs(trained / "record")
-    if epochs.empty:  # An own input has no epochs.
-        return images_per_s(trained)
+    if epochs.empty:
+        raise NotPossible(f"the record in {trained} has no whole epoch")
     counted = epochs if with_first else usual_epochs(epochs)
     return float(counted["examples"].sum() / counted["whole_s"].sum())
 
@@ -280,7 +331,7 @@ def advice_on(job: Job, *options: str) -> dict[str, Any]:
 
 def kept(job: Job) -> Path:
     """Return the folder of the training of a job whose record is kept."""
-    return Path(next(each.training for each in reversed(load_slices(job.name)) if each.training))
+    return Path(next(each.training for each in reversed(load_slices(job)) if each.training))
 
 
 # --- pairs ------------------------------------------------------------------------------------------------------------
@@ -289,31 +340,37 @@ def kept(job: Job) -> Path:
 def results_of(pairs: Sequence[Pair], rounds: Rounds) -> Iterator[Result]:
     """Yield the results of pairs with the same job, whose trainings alternate. Predict before the changes are run."""
     job = pairs[0].job
-    try:
-        measure([job], Rounds(1, rounds.more))
-        predictions_of = {pair.name: predicted(pair) for pair in pairs}
-        tried = [pair for pair in pairs if predictions_of[pair.name]]
-        measure([job, *(pair.changed for pair in tried)], rounds)
-    except NotPossible as error:
-        yield from (Result(pair.name, reason=str(error)) for pair in pairs)
-        return
-    before = load_slices(job.name)
+    reasons = {pair.name: reason for reason in measure([job], Rounds(1, rounds.more)).values() for pair in pairs}
+    predictions_of: dict[str, Mapping[str, float]] = {}
+    for pair in pairs if not reasons else []:
+        try:
+            predictions_of[pair.name] = predicted(pair)
+        except NotPossible as error:
+            reasons[pair.name] = str(error)
+    tried = [pair for pair in pairs if predictions_of.get(pair.name)]
+    failed = measure([job, *(pair.changed for pair in tried)], rounds) if tried else {}
+    before = load_slices(job)
+    limits = before[0].limits if before else ()
     for pair in pairs:
-        if pair not in tried:
-            yield Result(pair.name, before[0].limits, reason=NOT_PREDICTED)
+        if reason := reasons.get(pair.name) or failed.get(job.name) or failed.get(pair.changed.name):
+            yield Result(pair.name, limits, reason=reason, origin=result_origin(pair))
             continue
-        after = load_slices(pair.changed.name)
+        if pair not in tried:
+            yield Result(pair.name, limits, reason=NOT_PREDICTED, origin=result_origin(pair))
+            continue
+        after = load_slices(pair.changed)
         old, new = (rates_of(slices, with_first="cache" in pair.change) for slices in (before, after))
         yield Result(
             name=pair.name,
-            limits=before[0].limits,
+            limits=limits,
             predicted=predictions_of[pair.name],
             measured=median(new) / median(old),
             spread=hypot(spread_of(old), spread_of(new)),
             before_per_s=median(old),
             after_per_s=median(new),
             other_cores=max(each.other_cores for each in (*before, *after)),
-            machine=machine_line("tensorflow"),
+            slices=min(len(old), len(new)),
+            origin=result_origin(pair),
         )
 
 
@@ -351,7 +408,8 @@ def report(results: Sequence[Result]) -> Iterator[str]:
             continue
         value, low, high = (each.predicted[name] for name in ("value", "low", "high"))
         error = f"{each.error:+.0%}" if each.is_sound else "disturbed"
-        factors = f"{value:.2f} ({low:.2f} to {high:.2f}) | {each.measured:.2f} ±{each.spread:.0%}"
+        spread = f" ±{each.spread:.0%}" if each.slices > 1 else ""
+        factors = f"{value:.2f} ({low:.2f} to {high:.2f}) | {each.measured:.2f}{spread}"
         yield f"| {each.name} | {' and '.join(each.limits)} | {factors} | {error} |"
     sound = [each for each in results if each.is_sound]
     missed = sum(each.reason == NOT_PREDICTED for each in results)

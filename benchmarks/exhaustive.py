@@ -21,13 +21,14 @@ from statistics import median
 from typing import Any
 
 from benchmarks import advice, verdicts
-from benchmarks.advice import Rounds, add_line, advice_on, lines_of, load_slices, measure, rates_of
-from benchmarks.harness.machine import machine_line, say
+from benchmarks.advice import ROUNDS, Rounds, add_line, advice_on, lines_of, load_slices, measure, rates_of
+from benchmarks.harness.machine import say
+from benchmarks.harness.origin import UNKNOWN, Origin, origin_of, parsed
 from benchmarks.known_limits.candidates import alone, searched_jobs, together
 from benchmarks.known_limits.jobs import Job
 from benchmarks.known_limits.pairs import Pair
 from benchmarks.known_limits.surroundings import NotPossible
-from benchmarks.verdicts import DISTURBED_CORES, dataset_of
+from benchmarks.verdicts import DISTURBED_CORES, dataset_of, description
 from pipeline.dataset.manifest import load
 from pipeline.tuning.predictions import CORES, GIGABYTES
 
@@ -55,7 +56,11 @@ class Search:
     other_cores: float = 0.0
     """Cores that other programs kept busy, in the slice in which they kept most of them busy."""
     reason: str = ""
-    machine: str = ""
+    slices: int = 0
+    """Slices of the job, or of one of the changes that come close to the best if it has fewer."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Why a change was not tried, by its name."""
+    origin: Origin = UNKNOWN
 
     @property
     def is_sound(self) -> bool:
@@ -88,17 +93,17 @@ def main() -> None:
         searches_file().unlink(missing_ok=True)
     jobs = [job for job in searched_jobs() if options.only in job.name][: 1 if options.quick else None]
     for job in [] if options.table else jobs:
-        before = load_searches().get(job.name)
-        if before and before.is_sound:
+        before = load_searches([job]).get(job.name)
+        if before and before.is_sound and before.slices >= ROUNDS:
             continue
         begin, search = time.perf_counter(), searched(job, Rounds(1, 0) if options.quick else Rounds())
         add_line(searches_file(), search)
         found = search.reason or f"chosen: {search.chosen}; best: {search.best}; {search.share:.0%}"
         disturbed = "" if search.is_sound or search.reason else f"; disturbed on {search.other_cores:.1f} cores"
         say(f"{job.name}: {found}{disturbed} ({time.perf_counter() - begin:.0f} s)")
-    shown = [each for job in jobs if (each := load_searches().get(job.name))]
-    machines = dict.fromkeys(each.machine for each in shown if each.machine)
-    print("\n".join([*machines, "", *report(shown)]), flush=True)
+    searches = load_searches(jobs)
+    shown = [searches[job.name] for job in jobs if job.name in searches]
+    print("\n".join([*dict.fromkeys(each.origin.line for each in shown), "", *report(shown)]), flush=True)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -116,9 +121,16 @@ def searches_file() -> Path:
     return advice.FOLDER / "searches.jsonl"
 
 
-def load_searches() -> dict[str, Search]:
-    """Return the results so far, by the names of the jobs."""
-    return {line["job"]: Search(**line) for line in lines_of(searches_file())}
+def load_searches(jobs: Sequence[Job]) -> dict[str, Search]:
+    """Return the results of jobs so far, by their names. Those of other code or machines do not count."""
+    found = [parsed(Search, line) for line in lines_of(searches_file())]
+    origins = {job.name: search_origin(job) for job in jobs}
+    return {each.job: each for each in found if each.job in origins and each.origin.is_like(origins[each.job])}
+
+
+def search_origin(job: Job) -> Origin:
+    """Return the origin of a search that is made now."""
+    return origin_of(description(job), *(description(each.changed) for each in alone(job)))
 
 
 # --- search -----------------------------------------------------------------------------------------------------------
@@ -127,32 +139,42 @@ def load_searches() -> dict[str, Search]:
 def searched(job: Job, rounds: Rounds) -> Search:
     """Train a job with all changes, and compare the chosen one with the best one."""
     first = Rounds(1, rounds.more)
-    singles = [*alone(job)]
+    left_out: dict[str, str] = {}
+
+    def possible(changes: Sequence[Pair], rounds: Rounds) -> list[Pair]:
+        """Run changes beside the job, and return those that are possible. Raises NotPossible if the job is not."""
+        reasons = measure([job, *(each.changed for each in changes)], rounds)
+        if job.name in reasons:
+            raise NotPossible(reasons[job.name])
+        left_out.update({_name(each): reasons[each.name] for each in changes if each.name in reasons})
+        return [each for each in changes if each.name not in reasons]
+
     try:
-        measure([job], first)
+        possible([], first)
         advised = advice_on(job)["predictions"]
-        measure([job, *(each.changed for each in singles)], first)
-        pairs = together(max(singles, key=_rate), singles)
-        measure([job, *(each.changed for each in pairs)], first)
+        singles = possible([*alone(job)], first)
+        if not singles:
+            raise NotPossible(next(iter(left_out.values())))
+        tried = [*singles, *possible(together(max(singles, key=_rate), singles), first)]
         chosen = _chosen(advised, singles)
-        tried = [*singles, *pairs]
         best = max(map(_rate, tried))
-        close = [each for each in tried if each is chosen or _rate(each) >= CLOSE * best]
-        measure([job, *(each.changed for each in close)], rounds)
+        close = possible([each for each in tried if each is chosen or _rate(each) >= CLOSE * best], rounds)
     except NotPossible as error:
-        return Search(job.name, reason=str(error))
-    slices = [*load_slices(job.name), *(one for each in tried for one in load_slices(each.changed.name))]
+        return Search(job.name, reason=str(error), origin=search_origin(job))
+    slices = [*load_slices(job), *(one for each in tried for one in load_slices(each.changed))]
     rates = {NOTHING: _rate_of(job), **{_name(each): _rate(each) for each in tried}}
     examples = load(dataset_of(job)).splits["train"].examples * job.settings["epochs"]
     return Search(
         job=job.name,
-        limits=load_slices(job.name)[0].limits,
+        limits=load_slices(job)[0].limits,
         chosen=_name(chosen) if chosen else NOTHING,
         factors={name: rate / rates[NOTHING] for name, rate in rates.items()},
         train_s=examples / rates[NOTHING],
         once_s={_name(each): seconds for each in tried if (seconds := _once_s(each, advised))},
         other_cores=max(each.other_cores for each in slices),
-        machine=machine_line("tensorflow"),
+        slices=min(len(load_slices(each)) for each in (job, *(each.changed for each in close))),
+        left_out=left_out,
+        origin=search_origin(job),
     )
 
 
@@ -179,7 +201,7 @@ def _rate(pair: Pair) -> float:
 
 def _rate_of(job: Job) -> float:
     # Changes are compared with each other, and some fill a cache in the first epoch.
-    return median(rates_of(load_slices(job.name), with_first=True))
+    return median(rates_of(load_slices(job), with_first=True))
 
 
 def _name(pair: Pair) -> str:
@@ -195,12 +217,14 @@ def report(searches: Sequence[Search]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|---|"
     for each in searches:
         limits = " and ".join(each.limits)
+        without = "; ".join(f"{name}: {reason}" for name, reason in each.left_out.items())
+        job = f"{each.job} (without {without})" if without else each.job
         if each.reason:
-            yield f"| {each.job} | {limits} | {each.reason} | | | | | |"
+            yield f"| {job} | {limits} | {each.reason} | | | | | |"
             continue
         shares = f"{each.share:.0%} | {each.share_of_time:.0%}" if each.is_sound else "disturbed |"
         factors = (f"{name} | {each.factors[name]:.2f}" for name in (each.chosen, each.best))
-        yield f"| {each.job} | {limits} | {' | '.join(factors)} | {shares} |"
+        yield f"| {job} | {limits} | {' | '.join(factors)} | {shares} |"
     sound = [each for each in searches if each.is_sound]
     enough, of_time = (sum(getattr(each, name) >= ENOUGH for each in sound) for name in ("share", "share_of_time"))
     yield ""

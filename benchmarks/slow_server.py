@@ -7,10 +7,12 @@ Two real training servers on this machine share a dataset of photographs. In eac
 cores by a CPU quota, its disk by a limit of the bytes per second, or its input by Python code that resizes. In two more
 runs, no server is slow, and none may be named. A run ends once both servers have measured their stages and taken their
 first steps. What is compared is what tab and report say. The result of each run is stored in
-`.bench/slow_server/results.jsonl` at once, so a stopped benchmark goes on with the next run.
+`.bench/slow_server/results.jsonl` at once, so a stopped benchmark goes on with the next run. A run that other programs
+disturbed does not count, and only results of this code and this machine do (`benchmarks.harness.origin`).
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -24,15 +26,26 @@ from pathlib import Path
 
 from benchmarks import verdicts
 from benchmarks.advice import add_line, lines_of
-from benchmarks.harness.machine import HOME, logs, machine_line, say
+from benchmarks.harness.machine import HOME, logs, say
+from benchmarks.harness.origin import PREDICTING, UNKNOWN, Origin, origin_of, parsed
 from benchmarks.harness.rounds import ENVIRONMENT, ROOT
-from benchmarks.known_limits.datasets import built
+from benchmarks.known_limits.datasets import DATA as ALL_DATA
 from benchmarks.known_limits.jobs import COMMON, Job
 from benchmarks.known_limits.surroundings import NotPossible
-from benchmarks.verdicts import DISK_BPS, SURROUNDINGS, Place, Surroundings, cpu_quota, slow_disk
+from benchmarks.verdicts import (
+    DISK_BPS,
+    DISTURBED_CORES,
+    SURROUNDINGS,
+    Place,
+    Surroundings,
+    cpu_quota,
+    dataset_of,
+    slow_disk,
+)
 from pipeline.config.allowed import open_unless_set
 from pipeline.config.settings import settings_from
-from pipeline.monitor.record import read
+from pipeline.monitor.load import load_of
+from pipeline.monitor.record import read, record_folders
 from pipeline.report.input_stages import input_stages
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run
@@ -78,6 +91,14 @@ class Named:
     took_s: float = 0.0
     reason: str = ""
     """Why the run says nothing."""
+    other_cores: float = 0.0
+    """Cores that programs beside the servers kept busy."""
+    origin: Origin = UNKNOWN
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it counts."""
+        return not self.reason and self.other_cores <= DISTURBED_CORES
 
 
 def _planted(number: int) -> Planted:
@@ -109,14 +130,16 @@ def main() -> None:
     open_unless_set()
     runs = [run for run in RUNS if options.only in run.name][: 1 if options.quick else None]
     for planted in [] if options.table else runs:
-        before = load_results().get(planted.name)
-        if before and not before.reason:
+        before = load_results([planted]).get(planted.name)
+        if before and before.is_sound:
             continue
         found = trained(planted)
         add_line(results_file(), found)
-        say(f"{planted.name}: {found.reason or found.sentence} ({found.took_s:.0f} s)")
-    print(machine_line("tensorflow"))
-    print("\n".join(["", *report(runs, load_results())]), flush=True)
+        others = "" if found.reason or found.is_sound else f"; disturbed by others on {found.other_cores:.1f} cores"
+        say(f"{planted.name}: {found.reason or found.sentence}{others} ({found.took_s:.0f} s)")
+    results = load_results(runs)
+    places = dict.fromkeys(each.origin.line for each in results.values())
+    print("\n".join([*places, "", *report(runs, results)]), flush=True)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -135,9 +158,20 @@ def results_file() -> Path:
     return FOLDER / "results.jsonl"
 
 
-def load_results() -> dict[str, Named]:
-    """Return the results so far, by the names of the runs."""
-    return {line["run"]: Named(**line) for line in lines_of(results_file())}
+def load_results(runs: Sequence[Planted]) -> dict[str, Named]:
+    """Return the results of runs so far, by their names. Those of other code or machines do not count."""
+    origins = {run.name: run_origin(run) for run in runs}
+    found = [parsed(Named, line) for line in lines_of(results_file())]
+    return {each.run: each for each in found if each.run in origins and each.origin.is_like(origins[each.run])}
+
+
+def run_origin(planted: Planted) -> Origin:
+    """Return the origin of a run that is made now."""
+    data, around = ALL_DATA[DATA], AROUND[planted.around]
+    known = {**vars(planted), "settings": SETTINGS, "numbers": getattr(around, "args", ()), "data": vars(data)}
+    code = (ROOT / f"{planted.module.replace('.', '/')}.py") if planted.module != MODULE else None
+    described = json.dumps(known, sort_keys=True, default=lambda value: value.__name__)
+    return origin_of(described, code.read_text() if code else "", without=PREDICTING)
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -145,7 +179,7 @@ def load_results() -> dict[str, Named]:
 
 def trained(planted: Planted) -> Named:
     """Start both servers, and return which one is named once both take steps."""
-    begin = time.perf_counter()
+    begin, origin = time.perf_counter(), run_origin(planted)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=FOLDER)))
         job = Job(planted.name, frozenset(), DATA)
@@ -153,22 +187,37 @@ def trained(planted: Planted) -> Named:
             place = stack.enter_context(AROUND[planted.around](job, folder))
             training = stack.enter_context(servers(planted, place, folder))
         except NotPossible as error:
-            return Named(planted.name, reason=str(error))
-        slow, shown = slow_stage(stages_of_servers(training)), input_stages(training)
+            return Named(planted.name, reason=str(error), origin=origin)
+        stages = stages_of_servers(training)
+        if len(stages) < SERVERS:
+            reason = f"only {len(stages)} of {SERVERS} servers measured their stages"
+            return Named(planted.name, reason=reason, origin=origin)
+        slow, shown = slow_stage(stages), input_stages(training)
         return Named(
             run=planted.name,
             server=slow.server if slow else None,
             stage=slow.stage if slow else "",
             sentence=shown.sentence if shown else "",
             took_s=time.perf_counter() - begin,
+            other_cores=other_cores(training),
+            origin=origin,
         )
+
+
+def other_cores(training: Path) -> float:
+    """Return the cores that programs beside the servers kept busy, in the time in which all servers ran."""
+    samples = [read(folder, "samples") for folder in record_folders(training).values()]
+    begin = max(float(each["time"].min()) for each in samples)
+    loads = [load_of(each[each["time"] >= begin]) for each in samples]
+    busy = max((load.own_cores or 0.0) + (load.other_cores or 0.0) for load in loads)
+    return max(0.0, busy - sum(load.own_cores or 0.0 for load in loads))
 
 
 @contextmanager
 def servers(planted: Planted, place: Place, folder: Path) -> Iterator[Path]:
     """Yield the folder of a training whose servers all take steps. Raises NotPossible."""
     values = {"workspace": str(folder), "local_folder": str(folder / "local"), **SETTINGS}
-    settings, dataset = settings_from(values), Path(place.dataset or built(DATA, verdicts.FOLDER))
+    settings, dataset = settings_from(values), Path(place.dataset or dataset_of(Job(planted.name, frozenset(), DATA)))
     runs = [prepare_run(settings, dataset, "run", index) for index in range(SERVERS)]
     with open(logs() / "slow_server.log", "ab") as log:
         log.write(f"\n=== {planted.name}\n".encode())
@@ -213,9 +262,10 @@ def report(runs: Sequence[Planted], results: dict[str, Named]) -> Iterator[str]:
     rows = [(run, results[run.name]) for run in runs if run.name in results]
     for run, found in rows:
         server = "none" if found.server is None else f"server {found.server}, {found.stage}"
-        mark = "" if found.reason else "correct" if _is_correct(run, found) else "WRONG"
+        mark = "correct" if _is_correct(run, found) else "WRONG"
+        mark = mark if found.is_sound else "" if found.reason else "disturbed"
         yield f"| {run.name} | {run.stage or 'none'} | {found.reason or server} | {mark} |"
-    sound = [(run, found) for run, found in rows if not found.reason]
+    sound = [(run, found) for run, found in rows if found.is_sound]
     for title, is_planted in ("a slow server", True), ("equal servers", False):
         correct = [_is_correct(run, found) for run, found in sound if bool(run.stage) is is_planted]
         yield ""

@@ -29,7 +29,7 @@ from benchmarks.harness.machine import CORES, HOME, logs, machine_line, say
 from benchmarks.harness.rounds import ENVIRONMENT, ROOT
 from benchmarks.known_limits import surroundings
 from benchmarks.known_limits.datasets import DATA, Data, built, command_of
-from benchmarks.known_limits.jobs import CHANGES, COMMON, COMMON_OF_ROWS, JOBS, Change, Job
+from benchmarks.known_limits.jobs import CHANGES, COMMON, COMMON_OF_ROWS, EACH_EPOCH, JOBS, Change, Job
 from benchmarks.known_limits.many_cores import CORES as MANY
 from benchmarks.known_limits.many_cores import MANY_CORES, ManyCores
 from benchmarks.known_limits.own_inputs import MAPPED, MAPPED_MB
@@ -238,8 +238,27 @@ def changed_name(change: Change) -> str:
 
 
 def dataset_of(job: Job) -> Path:
-    """Return the dataset of a job, which is built once."""
-    return built(job.data, FOLDER)
+    """Return the dataset of a job, which is built once. Raises NotPossible."""
+    try:
+        return built(job.data, FOLDER)
+    except subprocess.CalledProcessError as error:
+        raise NotPossible(f"the dataset {job.data} cannot be built: {error}") from error
+
+
+def description(job: Job) -> str:
+    """Return all that decides how fast the training of a job is, beside Tenfold and the machine, as JSON."""
+    around = SURROUNDINGS[job.around]
+    known: dict[str, Any] = {"around": job.around, "numbers": getattr(around, "args", ())}
+    known |= {"own_input": job.own_input, "steps": job.steps, "prefetched": job.prefetched}
+    if job.own_input:
+        known["code"] = Path(surroundings.__file__).with_name("own_inputs.py").read_text()
+    else:
+        data = DATA[job.data]
+        known["settings"] = {**(COMMON if isinstance(data, Data) else COMMON_OF_ROWS), **job.settings}
+        known["data"] = {**vars(data), **({"image": data.image.__name__} if isinstance(data, Data) else {})}
+    if EACH_EPOCH in str(job.settings):
+        known["code"] = Path(surroundings.__file__).with_name("own_models.py").read_text()
+    return json.dumps(known, sort_keys=True, default=str)
 
 
 @contextmanager
@@ -257,7 +276,7 @@ def cpu_quota(cores: float, job: Job, folder: Path) -> Iterator[Place]:
 
 
 @contextmanager
-def little_memory(job: Job, folder: Path) -> Iterator[Place]:
+def little_memory(megabytes: int, job: Job, folder: Path) -> Iterator[Place]:
     """Yield a place with memory for a part of a file that the input reads at random places."""
     size = MAPPED_MB << 20
     with open(folder / MAPPED, "wb") as file:
@@ -266,7 +285,7 @@ def little_memory(job: Job, folder: Path) -> Iterator[Place]:
         file.flush()
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, size, os.POSIX_FADV_DONTNEED)
-    with surroundings.control_group("memory", {"memory.limit_in_bytes": f"{SMALL_GROUP_MB}M"}) as prefix:
+    with surroundings.control_group("memory", {"memory.limit_in_bytes": f"{megabytes}M"}) as prefix:
         yield Place(prefix)
 
 
@@ -297,7 +316,7 @@ SURROUNDINGS: Surroundings = {
     "": nothing,
     "half a core": partial(cpu_quota, 0.5),
     "one core": partial(cpu_quota, 1.0),
-    "little memory": little_memory,
+    "little memory": partial(little_memory, SMALL_GROUP_MB),
     "slow disk": partial(slow_disk, DISK_BPS),
     "disk of twice the speed": partial(slow_disk, 2 * DISK_BPS),
     "slow bucket": partial(slow_bucket, SLOW_BUCKET_S),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import PokeReturnValue, get_current_context, task
 
+from dags.defaults import long_task_retries
 from dags.gpu_pool import GPU_POOL, pool_command
 from dags.notify import notify
 from dags.schedule import require_zone
@@ -51,6 +52,7 @@ def extract(for_training: bool, example_kind: str = "images") -> list[str]:
     if for_training:
         from pipeline.runs.requirements import require_before_listing  # Imports SciPy, which takes 0.2 s.
 
+        _require_continued_once(settings, run.run_type)
         require_before_listing(settings)
         _warn_of_slots(settings)
     ranges = divide(settings)
@@ -207,6 +209,7 @@ def commit(settings: dict[str, Any]) -> dict[str, Any]:
     poke_interval=POLL_S,
     timeout=timedelta(days=7).total_seconds(),
     execution_timeout=timedelta(minutes=30),
+    **long_task_retries(),
 )
 def servers(settings: dict[str, Any], dataset: str) -> PokeReturnValue:
     """Check that the training can start, and start a task for each of its servers.
@@ -222,7 +225,7 @@ def servers(settings: dict[str, Any], dataset: str) -> PokeReturnValue:
 
     checked = settings_from(settings)
     content = require_startable(checked, place_of(dataset))
-    if checked.continues and not _has_ended_for(checked, content):
+    if checked.continues and not _can_continue(checked, content):
         return PokeReturnValue(is_done=False)
     # A task cannot look up pools, and Airflow 3.3 reports a missing pool only in the scheduler's log.
     _log.info(
@@ -236,11 +239,13 @@ def servers(settings: dict[str, Any], dataset: str) -> PokeReturnValue:
     return PokeReturnValue(is_done=True, xcom_value=list(range(checked.num_training_servers)))
 
 
-def _has_ended_for(settings: Settings, dataset: "Dataset") -> bool:
-    """Request that the training `settings.continues` ends, and return whether it has."""
-    from pipeline.runs.continuation import end_of, request_continuation
+def _can_continue(settings: Settings, dataset: "Dataset") -> bool:
+    """Request that the training `settings.continues` ends, and return whether it has, or is not needed any more."""
+    from pipeline.runs.continuation import end_of, needs_end, request_continuation
 
     run = get_current_context()["dag_run"]
+    if not needs_end(settings, dataset, run.run_id):
+        return True
     request = request_continuation(settings, dataset, getattr(run, "triggering_user_name", None) or run.run_id)
     _log.info("%s: %s", settings.continues, request)
     return end_of(place_of(settings.continues)) is not None
@@ -315,6 +320,15 @@ def settings_of_run(example_kind: str = "images", options: Collection[str] = ())
             f"{foreign[0]} is not a setting of {context['dag'].dag_id}: its settings are {', '.join(form)}"
         )
     return settings
+
+
+def _require_continued_once(settings: Settings, run_type: str) -> None:
+    """Raise SettingsError if a run that repeats would continue a training, which ends with the first of them."""
+    if settings.continues and run_type in ("scheduled", "backfill", "asset_triggered"):
+        raise SettingsError(
+            f"continues must be empty in a run of the type {run_type}, got {settings.continues}: only one run can "
+            "continue a training, so trigger it by hand"
+        )
 
 
 def _warn_of_slots(settings: Settings) -> None:

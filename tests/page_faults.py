@@ -4,12 +4,17 @@ import re
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-NOUNS = "classes|cores|dates|days|epochs|examples|files|GPUs|images|models|rows|runs|samples|seeds|servers|shards|steps"
+NOUNS = (
+    "classes|cores|dates|days|epochs|examples|files|GPUs|images|models|parts|rows|runs|samples|seeds|servers|shards|slots|"
+    "steps|tasks|workers"
+)
 ODD_WORDS = re.compile(
     rf"(?<![\d.,/:=-])1 (?:{NOUNS}|trainings)\b"  # a plural of one
-    r"|\bfrom (\S+(?: [a-z]+)?)(?: \([A-Z]\))? to \1(?![\w.])|(?<![-+\d.,])(\d\S*) to \2(?!\S)"  # a range of one value
+    r"|\bfrom (\S+(?: [a-z]+)?)(?: \([A-Z]\))? to \1(?![\w.])"  # a range of one value
+    r"|(?<![\w.,-])([-+]?\d[\d.,]*%?) to \2(?!\w|%|[.,]\d)"  # the same without "from"
     r"|(?<![\d.,])[-+]?0\.0+(?![\d%])"  # a number that says nothing
     r"|\d{5,} (?:ms|s|examples|steps)\b"  # a large number without commas
+    r"|(?<![\w.,:=/-])\d{8,}(?![\w:=/-]|\.\d)"
     r"|\b(?:undefined|NaN|(?<!became )nan|null|Infinity|inf)\b|(?<=.)\bNone\b|\[object"  # not the button "None"
 )
 """What no page says to a person."""
@@ -64,7 +69,9 @@ _FAULTS = r"""() => {
   };
   const boxes = texts.flatMap(node => {
     range.selectNodeContents(node);
-    return [...range.getClientRects()].map(box => ({node, ...visible(box, node.parentElement)}));
+    // A spread of a rectangle of the browser has no values.
+    return [...range.getClientRects()].map(
+      ({left, right, top, bottom}) => ({node, ...visible({left, right, top, bottom}, node.parentElement)}));
   }).filter(({left, right, top, bottom}) => right - left > 2 && bottom - top > 2).sort((one, two) => one.top - two.top);
   // The boxes of two lines may share a few pixels.
   const covered = boxes.flatMap((one, index) => {

@@ -1,8 +1,12 @@
 """What a person would see at once in a page."""
 
 import pytest
+from playwright.sync_api import Browser
 
-from tests.page_faults import odd_words
+from tests.browser import browser
+from tests.page_faults import faults, odd_words
+
+__all__ = ["browser"]
 
 ODD = (
     "trained for 1 epochs",
@@ -13,6 +17,12 @@ ODD = (
     "0.0 GB left",
     "5.0% of undefined",
     "late by 17110247 ms",
+    "a total of 17110247",
+    "1 slots, 2 slots",
+    "1 of 1 tasks",
+    "1 parts",
+    "1 workers",
+    "accuracy 5.0% to 5.0%, last 5.0%",
     "nan ms a step",
     "dataset: None",
 )
@@ -22,6 +32,9 @@ SOUND = (
     "1 to 10, 0.1 to 1 and -0.74% to 0.74%",
     "0.0% of 10 images, and 0.05 points",
     "epoch 1 of 3, at step 17,110,247",
+    "1 to 10, 1 to 1,000, 5.0% to 5.01% and 12 to 12.5",
+    "2026-11-29, 20261129T101500 and runs/20261129/1",
+    "1 slot, 2 tasks, 11 workers",
     "the loss became nan at step 3",
     "None",
 )
@@ -35,3 +48,24 @@ def test_odd_words_are_found(text: str) -> None:
 @pytest.mark.parametrize("text", SOUND)
 def test_sound_words_are_not_odd(text: str) -> None:
     assert [*odd_words(text)] == []
+
+
+PAGES = {
+    "": "<p>A page <span style='overflow: hidden; text-overflow: ellipsis' title='with a title'>is sound</span>.</p>",
+    "the page scrolls sideways": "<div style='width: 3000px'>wide</div>",
+    "cut: P": "<p style='width: 50px; overflow: hidden; white-space: nowrap'>a text that is cut off</p>",
+    "broken: training": "<p style='width: 20px; word-break: break-all; font: 16px serif'>training</p>",
+    "covered: one / two": "one <span style='margin-left: -30px'>two</span>",
+    "odd: 1 epochs": "<p>1 epochs</p>",
+}
+"""A page with each fault, by the beginning of the fault."""
+
+
+@pytest.mark.parametrize("fault", PAGES)
+def test_the_faults_of_a_page_are_found(browser: Browser, fault: str) -> None:
+    page = browser.new_page()
+    page.set_content(PAGES[fault])
+    found = faults(page)
+    page.close()
+    assert len(found) == bool(fault)
+    assert all(each.startswith(fault) for each in found)

@@ -32,9 +32,13 @@ def has_peers() -> bool:
 
 def machine_line(*packages: str) -> str:
     """Where and when it was measured, with which of these packages in our own environment."""
-    day = datetime.now(UTC).date().isoformat()
+    return f"{datetime.now(UTC).date().isoformat()}, {machine_words(*packages)}."
+
+
+def machine_words(*packages: str) -> str:
+    """Return the processor, its cores, and the versions of Python and these packages."""
     ours = "".join(f", {name} {version(name)}" for name in packages)
-    return f"{day}, {cpu_model()}, {CORES} cores, Python {platform.python_version()}{ours}."
+    return f"{cpu_model()}, {CORES} cores, Python {platform.python_version()}{ours}"
 
 
 class OtherLoad:

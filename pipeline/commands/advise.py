@@ -82,6 +82,8 @@ def advise(options: argparse.Namespace) -> Result:
 
 def _answer(facts: "Facts", hardware: "Hardware") -> dict[str, Any]:
     """Return how fast a training is on some hardware, and what limits it there, with a sentence."""
+    import numpy as np
+
     from pipeline.config.example_kinds import IMAGES
     from pipeline.monitor.diagnosis import three_digits
     from pipeline.monitor.limits import Limit, Part
@@ -95,8 +97,10 @@ def _answer(facts: "Facts", hardware: "Hardware") -> dict[str, Any]:
     rates = rates_on(facts, hardware)
     rate = estimate_of(1e6 / rates.later_us())
     limit = facts.verdict.limit if hardware == Hardware() else rates.limit()
-    shares = facts.verdict.shares
-    if limit is Limit.VALIDATION and shares.get(Part.CALLBACKS, 0.0) > shares.get(Part.VALIDATION, 0.0):
+    # Other hardware does not change what lies between two epochs.
+    measured_us = np.median(rates_on(facts, Hardware()).whole_us)
+    callbacks_us = facts.verdict.shares.get(Part.CALLBACKS, 0.0) * measured_us
+    if limit is Limit.BETWEEN_EPOCHS and 2 * callbacks_us > np.median(rates.between_us) - rates.validation_us:
         limit = Limit.CALLBACKS
     value, low, high = map(three_digits, rate)
     unit = "images" if facts.settings.example_kind == IMAGES else "rows"
@@ -124,10 +128,9 @@ def _row(prediction: "Prediction") -> Mapping[str, Any]:
 def facts_of_run(run: "Run", *, is_measured: bool) -> "Facts":
     """Return what is known of a training. With `is_measured`, the stages of its input are measured if they were not."""
     from pipeline.dataset.manifest import load_allowed
-    from pipeline.monitor.epochs import whole_epochs
     from pipeline.monitor.verdict import diagnose_run
     from pipeline.runs.changes import load_changes, newest_settings
-    from pipeline.runs.promises import machine_of, promises_on
+    from pipeline.runs.promises import epochs_since_change, machine_of, promises_on
     from pipeline.storage import place_of
     from pipeline.system.host import host_facts
     from pipeline.tuning.predictions import facts_of
@@ -142,13 +145,14 @@ def facts_of_run(run: "Run", *, is_measured: bool) -> "Facts":
             from pipeline.training.advise import measure_missing
         measure_missing(run, dataset)
     examples = {name: split.examples for name, split in dataset.splits.items()}
+    changes = load_changes(run.folder)
     return facts_of(
         diagnose_run(run.folder),
-        newest_settings(run.settings, load_changes(run.folder)),
+        newest_settings(run.settings, changes),
         dataset.settings,
         examples,
         folder=run.folder,
         memory_bytes=run.host.get("memory_bytes", 0),
         kept=promises_on(run.folder, machine_of(host_facts())),
-        epochs=whole_epochs(run.folder / "record"),
+        epochs=epochs_since_change(run.folder / "record", changes),
     )

@@ -19,6 +19,10 @@ from pipeline.storage.local import FULL
 
 POLL_S = 1.0
 """Seconds between two looks at a training that is about to end."""
+STARTS_IN_S = 60.0
+"""A training that is not running may be starting again. After this many seconds, nobody waits for it."""
+ENDS_IN_S = 7 * 86_400.0
+"""Nobody waits longer for a training in a bucket, which another machine may train, in seconds."""
 _log = logging.getLogger(__name__)
 
 
@@ -128,40 +132,35 @@ def _continued(training: Place, values: Mapping[str, str], by: str) -> Result:
     settings = continued_settings(training, values)
     built = build(settings, for_training=True)
     dataset = place_of(built["dataset"])
-    _end_continued(settings, dataset, by, _promised(training, settings))
+    _end_continued(settings, dataset, by)
     # Again, with the changes that the training has taken meanwhile.
     settings = continued_settings(training, values)
     result = {**built, **_trained(settings, dataset)}
     return {**result, "changes": [str(change) for change in load_changes(place_of(result["run"]))]}
 
 
-def _promised(training: Place, settings: Settings) -> tuple[float, ...]:
-    """Return how many times faster the training should be, if its record says so."""
-    from pipeline.commands.advise import facts_of_run
-    from pipeline.runs.run import load_run
-    from pipeline.tuning.predictions import predictions
-
-    if not isinstance(training, Path):
-        return ()
-    for each in predictions(facts_of_run(load_run(training), is_measured=False)):
-        if each.needs_dataset and all(getattr(settings, name) == value for name, value in each.change.items()):
-            return tuple(each.factor)
-    return ()
-
-
-def _end_continued(settings: Settings, dataset: Place, by: str, promised: tuple[float, ...] = ()) -> None:
+def _end_continued(settings: Settings, dataset: Place, by: str) -> None:
     """Request that the training `settings.continues` ends, and wait for it. Raises BadInput if it is not running."""
-    from pipeline.dataset.manifest import load
-    from pipeline.runs.continuation import end_of, request_continuation
-    from pipeline.runs.run import is_running
+    from pipeline.runs.continuation import end_of, needs_end, request_continuation
+    from pipeline.runs.requirements import require_startable
+    from pipeline.runs.run import is_running, load_run
 
     training = place_of(settings.continues)
-    _log.info("%s", request_continuation(settings, load(dataset), by, promised))
+    # First, because the other training must not end for one that cannot start.
+    content = require_startable(settings, dataset)
+    if not needs_end(settings, content, RUN_ID):
+        return
+    _log.info("%s", request_continuation(settings, content, by))
+    seen_at = time.monotonic()
     while end_of(training) is None:
-        if isinstance(training, Path) and not is_running(training) and end_of(training) is None:
+        if isinstance(training, Path) and is_running(training):
+            seen_at = time.monotonic()
+        if time.monotonic() - seen_at >= (STARTS_IN_S if isinstance(training, Path) else ENDS_IN_S):
+            in_airflow = isinstance(training, Path) and load_run(training).dag
+            again = "clear its task `train` in Airflow" if in_airflow else "run it again with its own command"
             raise BadInput(
-                f"the training {training} is not running, so it cannot end its epoch: run it again with its own "
-                "command, and repeat this command meanwhile"
+                f"the training {training} is not running on this machine, so it does not end its epoch: {again}, and "
+                "repeat this command meanwhile"
             )
         time.sleep(POLL_S)
 

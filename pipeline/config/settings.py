@@ -639,8 +639,8 @@ class Settings(_SettingsToGate):
     continues: Annotated[PlaceText, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.WORKSPACES, TRAINING] = Field(
         "",
         title="Training to continue",
-        description="Folder of a training under way on the same examples, in the same workspace. It ends after its "
-        "next epoch, and this training continues with its weights and its optimizer. `tenfold apply` and the tab "
+        description="Folder of a training under way on equal numbers of examples, in the same workspace. It ends after "
+        "its next epoch, and this training continues with its weights and its optimizer. `tenfold apply` and the tab "
         "Training set it. Empty: a training that starts with its first epoch.",
     )
 
@@ -944,7 +944,7 @@ class Settings(_SettingsToGate):
         description="Comet project to which the training is logged.",
     )
 
-    @field_validator("source_uri", "workspace", "publish_uri", "dataset")
+    @field_validator("source_uri", "workspace", "publish_uri", "dataset", "continues")
     @classmethod
     def _absolute_place(cls, value: str) -> str:
         # A mistyped address, such as gs:/bucket or GS://bucket, would become a local folder.

@@ -63,6 +63,7 @@ class Limit(StrEnum):
     CHECKPOINTS = "checkpoints"
     VALIDATION = "validation"
     CALLBACKS = "callbacks"
+    BETWEEN_EPOCHS = "work between epochs"
     OTHER_PROGRAMS = "other programs"
     CPU_QUOTA = "CPU quota"
     MEMORY = "memory"

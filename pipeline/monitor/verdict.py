@@ -34,6 +34,8 @@ SLICES, STEPS_OF_SLICE = 8, 5
 """The steady steps are divided into this number of slices, if each has at least this number of steps."""
 MORE_BATCHES = tuple(2**power for power in range(11))
 """Numbers of batches by which a buffer may grow."""
+MIN_RECEIVED_BPS = 5e4
+"""What came over the network is named from this number of bytes a second on, because less is 0.0 MB."""
 WORTH_NAMING = 0.1
 """Other programs are named if they use more than this share of the cores. Every machine runs a few small ones."""
 _NAMES = {
@@ -349,7 +351,7 @@ def about_reading(load: Load) -> Iterator[str]:
         yield f"tasks were stalled on disk I/O {load.disk_stalls:.0f}% of the time"
     elif load.disk is not None:
         yield f"the disk was {load.disk:.0f}% busy"
-    if load.received_Bps is not None:
+    if load.received_Bps is not None and load.received_Bps >= MIN_RECEIVED_BPS:
         yield f"{load.received_Bps / 1e6:.1f} MB a second came over the network"
 
 

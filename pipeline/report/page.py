@@ -14,7 +14,6 @@ from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.best_epoch import best_epoch
 from pipeline.evaluation.metrics import headline_in
 from pipeline.monitor.diagnosis import Spread, Summary, percent, spread, summarize, three_digits
-from pipeline.monitor.epochs import whole_epochs
 from pipeline.monitor.verdict import Verdict, diagnose_server
 from pipeline.report import card, figures, mistakes, utilization
 from pipeline.report import evaluation_section as evaluation
@@ -24,7 +23,7 @@ from pipeline.report.drawing import Figure, embedded
 from pipeline.report.input_stages import InputStages
 from pipeline.report.timeline import timeline as timeline_of
 from pipeline.runs.changes import load_changes, newest_settings
-from pipeline.runs.promises import machine_of, promises_on
+from pipeline.runs.promises import epochs_since_change, machine_of, promises_on
 from pipeline.runs.recorded_run import RecordedRun, load_recorded_run
 from pipeline.system.host import host_facts
 from pipeline.tuning.advice import advice
@@ -151,7 +150,8 @@ def speed(run: RecordedRun, summary: Summary, diagnosis: Verdict) -> Headline:
     examples = {name: int(split.get("examples", 0)) for name, split in splits.items()}
     memory = run.files.host.get("memory_bytes", 0)
     try:
-        settings = newest_settings(training_settings(run.files.settings), load_changes(run.folder))
+        changes = load_changes(run.folder)
+        settings = newest_settings(training_settings(run.files.settings), changes)
         kept = promises_on(run.folder, machine_of(host_facts()))
         facts = facts_of(
             diagnosis,
@@ -161,7 +161,7 @@ def speed(run: RecordedRun, summary: Summary, diagnosis: Verdict) -> Headline:
             folder=run.folder,
             memory_bytes=memory,
             kept=kept,
-            epochs=whole_epochs(run.folder / "record"),
+            epochs=epochs_since_change(run.folder / "record", changes),
         )
         change = advice(diagnosis, settings, prepared, predictions(facts))
     # This machine may lack a kind of source that the run used. Its verdict still holds.

@@ -153,18 +153,16 @@ def request_dataset(folder: Place, values: Mapping[str, Any], by: str, promised:
     change = Change(DATASET, values_in_words(values), round(time.time(), 3), _name_of(by), promised=promised)
     require_under_way(folder)
 
-    def added(changes: Sequence[Change]) -> list[Change]:
-        nonlocal change
+    def same_in(changes: Sequence[Change]) -> Change | None:
         requested = next((each for each in changes if each.field == DATASET and not each.refused), None)
-        if requested is None:
-            return [*changes, change]
-        if requested.value != change.value:
+        if requested and requested.value != change.value:
             raise BadInput(f"the training {folder} already ends for another dataset: {requested}")
-        change = requested
-        return [*changes]
+        return requested
 
-    _rewrite(folder, added)
-    return change
+    if requested := same_in(load_changes(folder)):  # A waiting run repeats the request every few seconds.
+        return requested
+    _rewrite(folder, lambda changes: [*changes] if same_in(changes) else [*changes, change])
+    return same_in(load_changes(folder)) or change
 
 
 def require_under_way(folder: Place) -> None:

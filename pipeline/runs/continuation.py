@@ -14,8 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline import storage
+from pipeline.config.allowed import require_folder
 from pipeline.config.automatic import TrainingSettings, deciding_values, training_settings
-from pipeline.config.declarations import ChangesAtEpoch, InFingerprint
+from pipeline.config.declarations import ChangesAtEpoch, ChangesDataset, InFingerprint
 from pipeline.config.settings import Settings, declared, validated
 from pipeline.config.workspace import workspace_of
 from pipeline.dataset.manifest import Dataset, load_allowed
@@ -32,9 +34,9 @@ from pipeline.runs.changes import (
     require_under_way,
     values_in_words,
 )
-from pipeline.runs.files import RUN, read_required, require_run_format, with_moved_dataset
+from pipeline.runs.files import RESULT, RUN, read_required, require_run_format, with_moved_dataset
 from pipeline.runs.offers import load_offers
-from pipeline.runs.run import checkpoint_name, load_result
+from pipeline.runs.run import checkpoint_name, load_result, training_place
 from pipeline.runs.training_settings import settings_of_training
 from pipeline.storage import Place, place_of
 
@@ -74,29 +76,35 @@ def continued_settings(training: Place, values: Mapping[str, Any]) -> Settings:
     names = [*dataset_settings(kind), *changeable_settings(kind)]
     if unknown := [name for name in values if name not in names]:
         raise SettingsError(f"{unknown[0]} cannot change in a training: the settings that can are {', '.join(names)}")
-    if dataset.window:
-        raise BadInput(
-            f"the training {training} uses {len(dataset.window)} dates as one dataset, and one run cannot build all of "
-            "them again: build the dates with the new setting, and train on them"
-        )
-    if earlier.settings.callbacks:
-        raise BadInput(
-            f"the training {training} has callbacks, whose state a new training would not have: it cannot be continued"
-        )
+    _require_continuable(training, earlier)
     before = _values_of(earlier)
-    origin = {"source_uri": earlier.settings.source_uri or dataset.source["uri"], "dataset_name": dataset.name}
-    changed = {**_companions(training, values), **values}
+    origin = {
+        "source_uri": earlier.settings.source_uri or dataset.source["uri"],
+        "dataset_name": dataset.name,
+        "workspace": str(workspace_of(_resolved(training))),  # It may have been moved.
+    }
+    # Another user of the folder may have written other names.
+    companions = {name: value for name, value in _companions(training, values).items() if name in names}
+    changed = {**companions, **values}
     settings = validated(Settings, {**before, **origin, **changed, "continues": str(_resolved(training))}, strict=False)
     if all(getattr(settings, name) == before[name] for name in changed):
         raise SettingsError(f"{values_in_words(changed)} is what the training {training} has: nothing changes")
     return settings
 
 
-def request_continuation(settings: Settings, dataset: Dataset, by: str, promised: tuple[float, ...] = ()) -> Change:
+def needs_end(settings: Settings, dataset: Dataset, run_id: str) -> bool:
+    """Return whether the training of a run needs the end of `settings.continues`: only until its first checkpoint."""
+    if not settings.continues:
+        return False
+    training = training_place(settings_of_training(settings, dataset), run_id, dataset.version)
+    require_folder(training)
+    return not ((training / RESULT).exists() or any(training.glob("checkpoints/*.npz")))
+
+
+def request_continuation(settings: Settings, dataset: Dataset, by: str) -> Change:
     """Request that the training `settings.continues` ends, for a training with these settings on a new dataset.
 
-    The same request is stored once. `promised` is what the advice promised of the change; without it, that of the
-    offers of the training counts.
+    The same request is stored once, with what the training promises of the change.
 
     Raises:
         SettingsError: A setting differs that cannot change so.
@@ -109,7 +117,8 @@ def request_continuation(settings: Settings, dataset: Dataset, by: str, promised
         raise SettingsError(
             f"continues must name a training of the workspace {settings.workspace}, got {settings.continues}"
         )
-    _require_same_training(earlier, settings_of_training(settings, dataset))
+    _require_continuable(training, earlier)
+    _require_same_training(earlier, settings_of_training(settings, dataset), dataset)
     _require_same_examples(earlier, dataset)
     before, after = _values_of(earlier), {**settings.model_dump(), **_stored_settings(dataset)}
     names = dataset_settings(dataset.kind)
@@ -118,23 +127,28 @@ def request_continuation(settings: Settings, dataset: Dataset, by: str, promised
         values.pop("prepare_size", None)  # It has no effect.
     if not values:
         raise BadInput(f"the dataset of the training {training} has the same settings: nothing changes")
-    return request_dataset(training, values, by, promised or _promised(training, values))
+    return request_dataset(training, values, by, _promised(training, values, after))
 
 
 def end_of(training: Place) -> End | None:
     """Return where a training has ended for the one that continues it; None if it still goes on.
 
-    Raises BadInput if it has ended otherwise, so that nothing is left to train.
+    Raises:
+        BadInput: It has ended otherwise, so that nothing is left to train, or its last checkpoint is missing.
+        DatasetError: There is no training.
     """
+    run_json = _load_run_json(training)
     if load_result(training) is None:
         return None
     change = next((each for each in load_changes(training) if each.field == DATASET and each.epoch), None)
     if change is None:
         raise BadInput(f"the training {training} was over before it could be continued: nothing is left to train")
-    epochs_done, steps_per_epoch = change.epoch - 1, _load_earlier(training).steps_per_epoch
-    checkpoint = training / "checkpoints" / checkpoint_name(epochs_done, epochs_done * steps_per_epoch)
-    # The mirror of a bucket copies the checkpoints last.
-    return End(change, checkpoint) if checkpoint.exists() else None
+    epochs_done = change.epoch - 1
+    checkpoint = training / "checkpoints" / checkpoint_name(epochs_done, epochs_done * run_json["steps_per_epoch"])
+    storage.refresh(checkpoint.parent)
+    if not checkpoint.exists():  # It was there before the result.
+        raise BadInput(f"the training {training} has ended, but {checkpoint} is missing: train from the start")
+    return End(change, checkpoint)
 
 
 def require_end(training: Place) -> End:
@@ -147,17 +161,24 @@ def require_end(training: Place) -> End:
 
 def save_measured(training: Place, change: Change) -> None:
     """Write what a change has gained into the training that ended for it."""
+    require_folder(training)
     asked = [each for each in load_changes(training) if each.field == DATASET and each.epoch == change.epoch]
     replace_changes(training, {each: replace(each, measured=change.measured) for each in asked})
 
 
-def _load_earlier(training: Place) -> _Earlier:
+def _load_run_json(training: Place) -> dict[str, Any]:
+    """Return the content of `run.json`. Another user of the workspace may have made links in the folder."""
+    require_folder(training)
     try:
-        content = read_required(training / RUN)
+        content: dict[str, Any] = read_required(training / RUN)
     except FileNotFoundError as error:
         raise DatasetError(f"{training} is not the folder of a training: it has no run.json") from error
     require_run_format(content, training)
-    content = with_moved_dataset(content, training)
+    return content
+
+
+def _load_earlier(training: Place) -> _Earlier:
+    content = with_moved_dataset(_load_run_json(training), training)
     settings = newest_settings(training_settings(content["settings"]), load_changes(training))
     address = content["dataset"]
     return _Earlier(settings, load_allowed(place_of(address)), address, content["steps_per_epoch"])
@@ -186,14 +207,40 @@ def _companions(training: Place, values: Mapping[str, Any]) -> Mapping[str, Any]
     return next((each for each in known if texts.items() <= each.items()), {})
 
 
-def _promised(training: Place, values: Mapping[str, Any]) -> tuple[float, ...]:
-    return next((offer.promised for offer in load_offers(training) if dict(offer.change) == dict(values)), ())
+def _promised(training: Place, values: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return how many times faster these settings of a dataset should make a training, by an offer of the training.
+
+    An offer may name more of the settings `after` the change, such as the size that the images have already.
+    """
+    return next(
+        (
+            offer.promised
+            for offer in load_offers(training)
+            if values.keys() <= offer.change.keys()
+            and all(name in after and after[name] == value for name, value in offer.change.items())
+        ),
+        (),
+    )
 
 
-def _require_same_training(earlier: _Earlier, settings: TrainingSettings) -> None:
-    """Refuse settings that are part of a training's identity and differ, apart from those that change at an epoch."""
-    can_change = {"continues", *declared(ChangesAtEpoch)}
-    before, after = deciding_values(earlier.settings), deciding_values(settings)
+def _require_continuable(training: Place, earlier: _Earlier) -> None:
+    """Refuse a training that no other one can continue."""
+    if window := earlier.dataset.window:
+        raise BadInput(
+            f"the training {training} uses {len(window)} dates as one dataset, and one run cannot build all of them "
+            "again: build the dates with the new setting, and train on them"
+        )
+    if earlier.settings.callbacks:
+        raise BadInput(
+            f"the training {training} has callbacks, whose state a new training would not have: it cannot be continued"
+        )
+
+
+def _require_same_training(earlier: _Earlier, settings: TrainingSettings, dataset: Dataset) -> None:
+    """Refuse settings of the training or of its dataset that differ and cannot change."""
+    can_change = {"continues", *declared(ChangesAtEpoch), *declared(ChangesDataset)}
+    before = {**_in_fingerprint(earlier.dataset), **deciding_values(earlier.settings)}
+    after = {**_in_fingerprint(dataset), **deciding_values(settings)}
     if differing := [name for name in before if name not in can_change and before[name] != after[name]]:
         name = differing[0]
         raise SettingsError(
@@ -202,12 +249,21 @@ def _require_same_training(earlier: _Earlier, settings: TrainingSettings) -> Non
         )
 
 
+def _in_fingerprint(dataset: Dataset) -> dict[str, Any]:
+    """Return the settings in the fingerprint of a dataset. One that is not stored had no effect."""
+    defaults = {name: Settings.model_fields[name].get_default() for name in declared(InFingerprint)}
+    return {**defaults, **{name: dataset.settings[name] for name in defaults if name in dataset.settings}}
+
+
 def _require_same_examples(earlier: _Earlier, dataset: Dataset) -> None:
     def facts(each: Dataset) -> tuple[Any, ...]:
         splits = {name: (split.examples, dict(split.classes)) for name, split in each.splits.items()}
         return each.kind, each.labels, dict(each.table), splits
 
-    if facts(earlier.dataset) != facts(dataset):
+    before, after = earlier.dataset.source, dataset.source
+    # Another source may be a copy, so only the numbers of its examples are compared.
+    has_changed = before.get("uri") == after.get("uri") and before.get("fingerprint") != after.get("fingerprint")
+    if has_changed or facts(earlier.dataset) != facts(dataset):
         raise BadInput(
             f"the new dataset has other examples than {earlier.address}, so the training cannot be continued on it: "
             "the source has changed meanwhile, so train on the new dataset from the start"

@@ -235,13 +235,15 @@ def _training(stored: Stored, facts: _Facts) -> Stored:
     try:
         run = _object_in(stored.folder / RUN)
         settings = run.get("settings")
+        settings = settings if isinstance(settings, dict) else {}
         decision = decision_in(_object_in(stored.folder / PROMOTION)) if PROMOTION in facts.told else None
     except (ValueError, SizeError):
         return replace(stored, stays=UNREADABLE)
     return replace(
         stored,
-        name=str(settings.get("dataset_name", "")) if isinstance(settings, dict) else "",
+        name=str(settings.get("dataset_name", "")),
         version=str(run.get("dataset_version", "")),
+        continues="/".join(str(settings.get("continues", "")).rstrip("/").split("/")[-2:]),
         is_asked=decision is not None and decision.outcome == "asked",
     )
 

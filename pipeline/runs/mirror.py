@@ -11,7 +11,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -74,9 +74,12 @@ class Mirror:
             FileNotFoundError: If a file was removed meanwhile. The next call uploads the rest.
         """
         there = self._known()
+        # Before the checkpoints are listed: those of a training that is complete are its last ones.
+        is_complete = (self._folder / RESULT).exists()
         # Files that are written last are read first: the files that they rely on were there before, and are found, too.
         checkpoints = _files(self._folder / _CHECKPOINTS, _CHECKPOINTS)
-        last = [(name, _version(path), path.read_bytes()) for name in _LAST if (path := self._folder / name).exists()]
+        names = _LAST if is_complete else [name for name in _LAST if name != RESULT]
+        last = [(name, _version(path), path.read_bytes()) for name in names if (path := self._folder / name).exists()]
         files = {name: version for name, version in _files(self._folder).items() if not name.startswith(_CHECKPOINTS)}
         changed = [name for name in files if name not in _LAST and there.get(name) != files[name]]
         files |= checkpoints
@@ -85,23 +88,29 @@ class Mirror:
         replaced = [
             name for name in there if name not in files and (name.startswith(_REPLACED) or closed_name(name) in files)
         ]
-        # The newest first: if the worker is killed during the upload, the next one loses least.
-        newer = [name for name in sorted(checkpoints, reverse=True) if there.get(name) != checkpoints[name]]
-        if changed or last or newer or replaced:
+        has_newer = any(there.get(name) != version for name, version in checkpoints.items())
+        if changed or last or has_newer or replaced:
             self._require_ours()
         for name in changed:
             self._bring(name, files[name])
         for name, version, content in last:
+            if name == RESULT:  # Once it is there, another training may continue from the last checkpoint.
+                self._bring_checkpoints(checkpoints)
             self._replace(name, content)
             there[name] = version
-        for name in newer:
-            self._require_ours()  # Uploads may have taken minutes, and the next worker writes under the same names.
-            with suppress(FileNotFoundError):  # A newer checkpoint has replaced it. The next call uploads that.
-                self._bring(name, files[name])
+        self._bring_checkpoints(checkpoints)
         # After the uploads: at any time, the bucket has a checkpoint and the models that it needs.
         for name in replaced:
             (self._place / name).unlink(missing_ok=True)
             del there[name]
+
+    def _bring_checkpoints(self, checkpoints: Mapping[str, _Version]) -> None:
+        """Upload new checkpoints, the newest first: if the worker is killed meanwhile, the next one loses least."""
+        for name in sorted(checkpoints, reverse=True):
+            if self._known().get(name) != checkpoints[name]:
+                self._require_ours()  # Uploads may have taken minutes, and the next worker writes under the same names.
+                with suppress(FileNotFoundError):  # A newer checkpoint has replaced it. The next call uploads that.
+                    self._bring(name, checkpoints[name])
 
     def _bring(self, name: str, version: _Version) -> None:
         _copy(self._folder / name, self._place / name)

@@ -2,7 +2,8 @@
 
 The epochs before a change are compared with those after it, by the clock of the record: with their validation, their
 checkpoints, and all that lies between two of them, as they are promised. A promise of `cache` is about all epochs that
-are left, and the first of these fills the cache. So it is measured when the last of them has ended.
+are left, and the first of these fills the cache. So it is measured when the last of them has ended. The first epoch
+with any other change counts only until another one has ended: it opens its input again, which is not promised.
 """
 
 import json
@@ -95,7 +96,8 @@ def with_measurements(
     borders = [1, *sorted(begun), int(found.index.max()) + 1 if len(found) else 1]
     gains = {}
     for before, epoch, after in zip(borders, borders[1:], borders[2:], strict=False):
-        old, new = (usual_epochs(found.loc[begin : end - 1]) for begin, end in ((before, epoch), (epoch, after)))
+        old, new = _settled(found.loc[before : epoch - 1]), found.loc[epoch : after - 1]
+        new = new if epoch in cached else _settled(new)
         is_over = epoch not in cached or epochs in range(epoch, after)
         if len(old) and len(new) and begun[epoch] == 1 and is_over:
             gains[epoch] = round(float(old["whole_s"].mean() / new["whole_s"].mean()), 4)
@@ -103,6 +105,21 @@ def with_measurements(
         replace(change, measured=gains.get(change.epoch, 0.0)) if change.promised and not change.refused else change
         for change in changes
     ]
+
+
+def _settled(epochs: "pandas.DataFrame") -> "pandas.DataFrame":
+    """Return those of some epochs with the same settings that say most, without the first if there are others."""
+    return usual_epochs(epochs[1:] if len(epochs) > 1 else epochs)
+
+
+def last_change(changes: Iterable[Change]) -> int:
+    """Return the first epoch with the newest settings; 0 if no change was made."""
+    return max((change.epoch for change in changes if not change.refused), default=0)
+
+
+def epochs_since_change(record: Path, changes: Iterable[Change]) -> "pandas.DataFrame":
+    """Return the `whole_epochs` with the newest settings, but for the first after a change, which opens its input."""
+    return whole_epochs(record).loc[last_change(changes) + 1 :]
 
 
 def _epochs_before(continued: Path) -> "pandas.DataFrame":

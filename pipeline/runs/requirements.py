@@ -1,6 +1,6 @@
 """What a training refuses before it starts: places, settings and models with which it could not succeed."""
 
-from pipeline.config.allowed import require_allowed
+from pipeline.config.allowed import require_allowed, require_folder
 from pipeline.config.preflight import require_buckets, require_weights
 from pipeline.config.settings import Settings
 from pipeline.dataset.manifest import Dataset, load, require_shards
@@ -8,6 +8,7 @@ from pipeline.dataset.shard_cache import GIGABYTE, require_room
 from pipeline.errors import SettingsError
 from pipeline.plan.example_kind import kind_of
 from pipeline.runs.champion import pointer_of
+from pipeline.runs.changes import require_under_way
 from pipeline.runs.own_code import require_own_code
 from pipeline.runs.training_settings import fitting_settings, require_model, settings_of_training
 from pipeline.snapshot.snapshot import load_snapshot
@@ -48,9 +49,19 @@ def load_usable(settings: Settings, dataset: Place) -> Dataset:
 
 
 def require_before_listing(settings: Settings) -> None:
-    """Raise SettingsError for what is known to be wrong with a training before its source is listed."""
+    """Refuse what is known to be wrong with a training before its source is listed.
+
+    Raises:
+        SettingsError: A setting does not fit, or the administrator does not allow the training to continue.
+        BadInput: The training to continue takes no changes.
+        DatasetError: There is no such training.
+    """
     require_model(settings.model, settings.example_kind, settings.source_uri)
     require_shares(settings.num_training_servers, settings.batch_size, settings.train_shards)
+    if settings.continues:
+        training = place_of(settings.continues)
+        require_folder(training)
+        require_under_way(training)
 
 
 def require_shares(servers: int, batch_size: int | None, shards: int) -> None:

@@ -53,7 +53,7 @@ from pipeline.errors import (
 )
 from pipeline.evaluation.best_epoch import epoch_metric
 from pipeline.evaluation.metrics import EVALUATION, figures_in, headline_in, over_baseline
-from pipeline.monitor import last_row, read
+from pipeline.monitor import last_row
 from pipeline.monitor.archives import archives
 from pipeline.monitor.verdict import Verdict, diagnose_run, numbers
 from pipeline.rendezvous.servers import SERVERS, Server
@@ -65,6 +65,7 @@ from pipeline.runs.files import (
     RESULT,
     RUN,
     RUN_FORMAT,
+    load_files,
     read_optional,
     read_required,
     require_run_format,
@@ -135,7 +136,8 @@ class Run:
 
         Another user of the folder may have changed `run.json`, or made a link. Raises SettingsError.
         """
-        require_folder(self.folder)
+        for folder in filter(None, (self.folder, self.continued_folder)):
+            require_folder(folder)
         require_allowed(self.settings.model_copy(update={"dataset": self.dataset}))
 
     @property
@@ -387,8 +389,8 @@ def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None
         "limit": verdict.limit.value,
         "limits": [limit.value for limit in verdict.limits],
         **numbers(verdict),
-        # Not their number in the record: another training may have done the first ones.
-        "epochs": int(read(run.folder / "record", "epochs")["step"].max()),
+        # Not from the record: it may lack epochs, and another training may have done the first ones.
+        "epochs": load_files(run.folder).epochs,
     }
     _write(run.folder / RESULT, result)
 

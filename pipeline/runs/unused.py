@@ -25,6 +25,7 @@ CHAMPION = "the champion, or a model that a rollback may return to"
 OF_CHAMPION = "the champion was trained on it"
 TRAINED_ON = "a training that is young, the newest of its name, undecided, or can be continued uses it"
 CONTINUABLE = "a training that can be continued"
+CONTINUED = "a training that is not complete continues it"
 NEWEST = "the newest complete training of its name"
 ASKED = "a person must decide whether to promote its model"
 COPY_USED = "its copy on this machine is young, or can be continued"
@@ -34,7 +35,7 @@ LINK = "a link, so its files are elsewhere"
 FOREIGN = "nothing shows that Tenfold wrote all of it"
 UNREADABLE = "its files are damaged, so nobody knows what it uses"
 LISTINGS = "it says when the sources of dates were listed, and why versions were refused"
-_IN_USE = frozenset({YOUNG, CONTINUABLE, NEWEST, ASKED, COPY_USED})
+_IN_USE = frozenset({YOUNG, CONTINUABLE, CONTINUED, NEWEST, ASKED, COPY_USED})
 """A training that stays for one of these reasons may need its version again."""
 
 
@@ -56,6 +57,8 @@ class Stored:
     """Whether its last file is there: `dataset.json` or `result.json`."""
     can_continue: bool = False
     """Whether an incomplete training has a checkpoint."""
+    continues: str = ""
+    """The `short_name` of the training that it continues; empty if there is none."""
     is_asked: bool = False
     """Whether a person must decide on the promotion of a complete training."""
     parts: frozenset[str] = frozenset()
@@ -155,7 +158,9 @@ def _of_trainings(runs: Sequence[Stored], copies: Sequence[Stored], age: Callabl
             reasons[copy] = own(copy)  # Its run was removed from the bucket.
         else:
             reasons[copy] = CONTINUABLE if copy.can_continue else ONLY_HERE
-    return reasons
+    # An attempt without a checkpoint of its own begins with that of the training that it continues.
+    continued = {each.continues for each, why in reasons.items() if (why or each.stays) and not each.is_complete}
+    return {each: why or (CONTINUED if each.short_name in continued else "") for each, why in reasons.items()}
 
 
 def _all(contents: Contents, kind: Kind) -> list[Stored]:

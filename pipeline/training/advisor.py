@@ -16,7 +16,7 @@ from pipeline.monitor.verdict import Verdict
 from pipeline.runs.changes import CONTINUES, load_changes, newest_settings
 from pipeline.runs.continuation import save_measured
 from pipeline.runs.offers import Offer, save_offers
-from pipeline.runs.promises import machine_of, promises_on, prove, save_promises
+from pipeline.runs.promises import last_change, machine_of, promises_on, prove, save_promises
 from pipeline.runs.run import Run
 from pipeline.storage import place_of
 from pipeline.system.host import host_facts
@@ -49,7 +49,7 @@ class Advisor:
         self._epochs: pandas.DataFrame | None = None
         """The `whole_epochs` before the verdict."""
         self._found: Sequence[Mapping[str, Any]] = []
-        """The changes that were offered last."""
+        """Those of the changes that were offered last that the training can make by itself."""
         self._since = 0
         """The first epoch with these settings; 0 if no change was made."""
         self._machine = machine_of(host_facts())
@@ -60,17 +60,20 @@ class Advisor:
         try:
             changes = load_changes(run.training)
             self._settings = newest_settings(run.settings, changes)
-            self._since = max((each.epoch for each in changes if not each.refused), default=0)
+            self._since = last_change(changes)
         except (TenfoldError, OSError) as error:
             _log.warning("the changes of the training are unknown: %s", error)
 
     def format_verdict(self, verdict: Verdict) -> str:
         """Return the verdict as a sentence with the next thing to do. Store the changes that the tab offers."""
+        # Before the lock, for which the training waits between two epochs: a long record takes seconds.
+        epochs = self._whole_epochs() if self._is_on else None
         with self._lock:
             self._verdict = verdict
-            self._epochs = self._whole_epochs() if self._is_on else None
+            # Those with the current settings, but for the first, which opens its input.
+            self._epochs = None if epochs is None else epochs.loc[self._since + 1 :]
             settings = self._settings
-            self._found = [each.change for each in self._offered()]
+            self._offer()
         found = self._predicted(verdict, settings) if self._is_on else []
         return with_advice(verdict, settings, self._dataset.settings, found)
 
@@ -85,7 +88,7 @@ class Advisor:
                 self._since = self._run.settings.epochs - epochs_left
             if is_new or epochs_left <= FEWER_EPOCHS * self._epochs_left:
                 self._settings, self._epochs_left = settings, epochs_left
-                self._found = [each.change for each in self._offered() if each.at_epoch]
+                self._offer()
             return self._found
 
     def save_promises(self) -> None:
@@ -102,23 +105,24 @@ class Advisor:
         except (TenfoldError, OSError) as error:
             _log.warning("what the advice promised is not in the table of the workspace: %s", error)
 
-    def _offered(self) -> list[Prediction]:
-        """Return the changes to offer, and store them. The lock must be held."""
+    def _offer(self) -> None:
+        """Find the changes that the training can make by itself, and store its offers. The lock must be held."""
         if not (self._is_on and self._verdict):
-            return []
+            self._found = []
+            return
         settings = self._settings.model_copy(update={"epochs": self._epochs_left})
         found = _worth_making(self._predicted(self._verdict, settings))
+        self._found = [each.change for each in found if each.at_epoch]
         if self._run.server.is_chief:
             try:
                 save_offers(self._run.folder, [Offer(each.change, each.words(), tuple(each.factor)) for each in found])
             except (TenfoldError, OSError) as error:
                 _log.warning("the changes that the training offers cannot be stored: %s", error)
-        return found
 
     def _whole_epochs(self) -> "pandas.DataFrame | None":
-        """Return the epochs with the current settings that have ended, but for the first, which opens its input."""
+        """Return the epochs that have ended."""
         try:
-            return whole_epochs(self._run.folder / "record").loc[self._since + 1 :]
+            return whole_epochs(self._run.folder / "record")
         except OSError:  # The disk is slow to answer, or full: the next verdict comes soon.
             return None
 

@@ -121,14 +121,15 @@ class CurrentInput:
         """
         if not self._run.server.is_chief:
             return True
-        first = next((change.epoch for change in self._taken if change.field == CONTINUES), 1)
+        first = max((change.epoch for change in self._taken if change.field == CONTINUES), default=1)
         has_begun = step > (epoch - 1) * self._training.steps_per_epoch
-        if self._run.settings.advice == "off" or epoch <= first or has_begun:
+        if epoch <= first or has_begun:
             return False
-        requested = {asked: answer for asked, answer in self._requested(epoch).items() if asked.field == DATASET}
-        if requested:
-            self._answer(requested)
-        # An attempt that goes on after a kill must end before the same epoch.
+        takes_changes = self._run.settings.advice != "off"
+        requested = self._requested(epoch) if takes_changes else {}
+        if answers := {asked: answer for asked, answer in requested.items() if asked.field == DATASET}:
+            self._answer(answers)
+        # An attempt that goes on after a kill must end before the same epoch, also with advice=off.
         return any(each.field == DATASET and 0 < each.epoch <= epoch for each in self._taken)
 
     def refuse_rest(self) -> None:
@@ -144,7 +145,10 @@ class CurrentInput:
         The whole record is read for it. What a cache gains shows only at the end.
         """
         if any(
-            change.promised and not change.measured and change.field != "cache" and 0 < epoch - change.epoch <= 2
+            change.promised
+            and change.field != "cache"
+            # The first epoch opens its input again, so that the second one says more.
+            and (epoch == change.epoch + 2 or (epoch == change.epoch + 1 and not change.measured))
             for change in self._taken
         ):
             try:

@@ -118,11 +118,8 @@ def _is_over(training: Training, current: CurrentInput, loop: EpochLoop, keeper:
 
     All servers must call this together.
     """
-    settings = training.run.settings
-    if not settings.patience and settings.advice == "off":
-        return False
     is_over = current.is_continued(epochs_done + 1, loop.step)
-    is_over = is_over or bool(settings.patience and keeper.has_stalled(epochs_done))
+    is_over = is_over or bool(training.run.settings.patience and keeper.has_stalled(epochs_done))
     # Only server 0 knows its requests and its best epoch. The others agree with whatever it says.
     return is_over if training.run.server.count == 1 else all_agree(is_over, training.strategy)
 

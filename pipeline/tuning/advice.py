@@ -219,6 +219,7 @@ ADVICE: Mapping[Limit, Sequence[Change]] = {
             "perhaps)"
         ),
     ],
+    Limit.BETWEEN_EPOCHS: [Change("put local_folder on a faster disk, or train longer epochs")],
     Limit.OTHER_PROGRAMS: [
         Change("stop the other programs, or give this training cores of its own, before you change anything else")
     ],

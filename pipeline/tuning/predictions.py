@@ -351,10 +351,10 @@ def _preparations(facts: Facts, rates: Rates) -> Iterator[Prediction]:
 
 
 def _saved_once_us(facts: Facts, rates: Rates, stages: StageCosts, costs: StageCosts) -> Draws:
-    """Return what is saved if images are kept, and the epoch that decodes them had an input of these costs."""
+    """Return what is saved later if images are kept, and the epoch that decodes them had an input of these costs."""
     saved_us = np.maximum(costs_us(stages) - costs_us(costs), 0) / rates.cores
-    # A step may hide all of it. No more than the time of an epoch can be saved in it.
-    return between(0.0, np.minimum(saved_us, rates.steps_us), "filled once") / facts.settings.epochs
+    # A step may hide all of it. Less than the time of an epoch can be saved in it.
+    return between(0.0, np.minimum(saved_us, rates.steps_us), "filled once") * rates.drift / facts.settings.epochs
 
 
 def _caches(facts: Facts, rates: Rates) -> Iterator[Prediction]:

@@ -133,13 +133,13 @@ class Rates:
         return replace(self, step_us=np.maximum(self.step_us + more_us, 1e-3))
 
     def limit(self) -> Limit:
-        """Return which resource most draws name as the slowest, or what else takes longer: a gap, or a validation."""
+        """Return which resource most draws name as the slowest, or what else takes longer, such as a gap."""
         limits = (
             *(Limit.COMPUTE, Limit.DECODING, Limit.READING, Limit.SERIAL, Limit.WAITING),
-            *(Limit.BUFFER, Limit.VALIDATION),
+            *(Limit.BUFFER, Limit.VALIDATION, Limit.BETWEEN_EPOCHS),
         )
         times = [self.step_us, self.cores_us, self.reading_us, self.serial_us, self.outside_us]
-        times += [self.gap_us, self.between_us]
+        times += [self.gap_us, np.full(DRAWS, self.validation_us), self.between_us - self.validation_us]
         return limits[int(np.bincount(np.argmax(times, axis=0)).argmax())]
 
 
@@ -219,9 +219,9 @@ def _between_epochs(verdict: Verdict, steps_us: float, epochs: "pandas.DataFrame
     if epochs is not None and len(epochs):
         usual = usual_epochs(epochs)[-LAST_EPOCHS:]
         names = "between_s", "validation_s", "checkpoint_s"
-        between_us, validation_us, written_us = (
-            1e6 * (usual[name] / usual["examples"]).fillna(0).to_numpy(dtype=float) for name in names
-        )
+        of_example = ((1e6 * usual[name] / usual["examples"]).dropna().to_numpy(float) for name in names)
+        # Before a first checkpoint is complete, nothing says what one takes.
+        between_us, validation_us, written_us = (each if len(each) else np.zeros(1) for each in of_example)
     else:
         validation, callbacks = (verdict.shares.get(part, 0.0) for part in (Part.VALIDATION, Part.CALLBACKS))
         whole_us = steps_us / max(1 - validation - callbacks, 1e-3)

@@ -23,6 +23,7 @@ def page_data(
     span: Span | None = None,
     shown: str = "",
     heartbeats: Heartbeats | None = None,
+    builds_dataset: bool = True,
 ) -> dict[str, Any]:
     """Return what the page of a training draws.
 
@@ -38,6 +39,7 @@ def page_data(
         span: The part of the training that is returned in full resolution, as closely as it was measured.
         shown: The name `frames` of the figures that the page has. If they are still the right ones, `figures` is None.
         heartbeats: Remembers earlier answers. Without it, this is the first look at the training.
+        builds_dataset: Whether a run as that of the training can build a dataset, on which to continue.
     """
     heartbeats = heartbeats or Heartbeats()
     files = load_files(training)
@@ -51,7 +53,7 @@ def page_data(
     return {
         "status": {
             **status(files, whole, is_over, _silent_s(heartbeats, training, whole, is_over or files.is_complete)),
-            "changes": _changes(files, training, is_over or files.is_complete),
+            "changes": _changes(files, training, is_over or files.is_complete, builds_dataset),
         },
         "frames": name,
         "figures": None if name == shown else frames(figures),
@@ -64,12 +66,15 @@ def page_data(
     }
 
 
-def _changes(files: RunFiles, training: Path, is_over: bool) -> dict[str, Any]:
+def _changes(files: RunFiles, training: Path, is_over: bool, builds_dataset: bool) -> dict[str, Any]:
     """Return what changed in a training and when, and the values of the settings that can still change."""
     changes = load_changes(training)
     values = {} if is_over else newest_values(files.settings, changes)
     is_ending = any(change.field == DATASET and not change.refused for change in changes)
-    names = dataset_settings(files.settings["example_kind"]) if values and not is_ending else []
+    # As `continued_settings` refuses them. A window of several dates is in a folder of this name.
+    has_window = Path(str(files.run.get("dataset", ""))).parent.name == "windows"
+    can_continue = builds_dataset and not (is_ending or has_window or files.settings.get("callbacks"))
+    names = dataset_settings(files.settings["example_kind"]) if values and can_continue else []
     values |= {name: files.settings[name] for name in names if name in files.settings}
     return {
         "sentences": [str(change) for change in changes],

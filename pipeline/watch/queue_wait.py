@@ -2,16 +2,23 @@
 
 import logging
 import math
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.watch.status import duration, remaining_s
+from pipeline.monitor.record import last_row
+from pipeline.runs.files import load_files
+from pipeline.watch.heartbeats import Heartbeats
+from pipeline.watch.status import duration, last_step, remaining_s, state_of
+from pipeline.watch.tables import epochs, intervals
 
-NONE_ENDED = "no run like one before it has ended yet"
-OVERDUE = "a run before it takes longer than the last ones"
+NONE_ENDED = "no earlier run of the DAG has ended, so nothing says how long the run before it takes"
+EVALUATED = "the training that runs now is being evaluated"
 MIN_SHOWN_S = 60.0
 """A shorter wait is no number, because Airflow itself takes some seconds to start a task."""
+KEPT_S = 10.0
+"""The time that is left of a training is read again after this many seconds, for any number of pages."""
 _log = logging.getLogger(__name__)
 
 
@@ -21,10 +28,12 @@ class Use(NamedTuple):
     slots: int
     seconds: float
     """How long it keeps them: from now on, or from its start if it waits for them. Infinite if it is not known."""
-    is_usual: bool = False
-    """Whether that is how long the last ones took."""
+    like: str = ""
+    """`dataset` or `DAG` if it is how long earlier trainings of the same one took; else empty."""
     why: str = ""
     """Why it is not known; empty if it is."""
+    is_part: bool = False
+    """Whether the run waits for more slots. It gives back none before it has them, and is in the queue itself."""
 
 
 class Start(NamedTuple):
@@ -38,13 +47,14 @@ class Start(NamedTuple):
 
 
 def expected_starts(slots: int, started: Sequence[Use], waiting: Sequence[Use]) -> Iterator[Start]:
-    """Yield when each waiting run starts. Each takes all of its slots at once, in the order of the queue.
+    """Yield when each waiting run starts, in the order of the queue: when it has all of its slots.
 
-    `started` are the runs that have their slots. They may be more than the pool has now.
+    Airflow gives each training server its slot as one becomes free. A training starts when the last one has it.
+    `started` are the runs that have slots. They may have more than the pool has now.
     """
     ends = [each.seconds for each in started for _ in range(each.slots)]
     free_at = sorted([*[0.0] * (slots - len(ends)), *ends])[max(0, len(ends) - slots) :]
-    before = [*started]
+    before = [each for each in started if not each.is_part]
     for each in waiting:
         start = free_at[each.slots - 1] if each.slots <= len(free_at) else math.inf
         end = start + each.seconds
@@ -53,12 +63,17 @@ def expected_starts(slots: int, started: Sequence[Use], waiting: Sequence[Use]) 
         before.append(each)
 
 
-def start_words(start: Start) -> str:
-    """Return when a run starts, as a part of a sentence, and what that depends on."""
+def start_words(start: Start, subject: str = "it") -> str:
+    """Return when a run starts, as a part of a sentence, and what that depends on. `subject` names the run."""
     if math.isinf(start.seconds):
         why = next((each.why for each in start.before if each.why), "")
-        return f"when it starts is unknown: {why}" if why else "when it starts is unknown"
-    return f"it starts in {_about(start.seconds)}{_condition(start.before)}"
+        return f"when {subject} starts is unknown{': ' if why else ''}{why}"
+    return f"{subject} starts in {_about(start.seconds)}{_condition(start.before)}"
+
+
+def overdue(like: str) -> str:
+    """Return why it is not known when a run ends that takes longer than earlier ones of its dataset or DAG."""
+    return f"a run before it takes longer than earlier trainings of its {like}"
 
 
 def _about(seconds: float) -> str:
@@ -66,17 +81,56 @@ def _about(seconds: float) -> str:
 
 
 def _condition(before: Sequence[Use]) -> str:
-    if usual := sum(each.is_usual for each in before):
-        runs = "the run before it takes" if usual == 1 else f"the {usual} runs before it take"
-        return f", if {runs} as long as the last ones"
+    if usual := [each.like for each in before if each.like]:
+        is_one = len(usual) == 1
+        runs = "the run before it takes" if is_one else f"the {len(usual)} runs before it take"
+        # Some may be compared with those of their dataset, and others with those of their DAG.
+        like = (f" of its {usual[0]}" if is_one else f" of their {usual[0]}s") if len({*usual}) == 1 else ""
+        return f", if {runs} as long as earlier trainings{like}"
     running = "the training that runs now ends" if len(before) == 1 else "one of the trainings that run now ends"
     return f", when {running}"
 
 
-def time_left_s(training: Path) -> float | None:
-    """Return the time that is left of a training, as its page shows it (s); None if it cannot be known or read."""
-    try:
-        return remaining_s(training)
-    except Exception as error:  # noqa: BLE001 - a damaged training must not hide those that wait for it
-        _log.warning("the time that is left of %s is unknown: %r", training, error)
-        return None
+class TimeLeft(NamedTuple):
+    """The time that is left of a training, as its page shows it."""
+
+    seconds: float
+    """Infinite if it is not known."""
+    why: str = ""
+    """Why it is not known; empty if it is."""
+
+
+class TimesLeft:
+    """The time that is left of trainings under way. Any number of threads may use it."""
+
+    def __init__(self) -> None:
+        self._heartbeats = Heartbeats()
+        self._kept: dict[Path, tuple[float, TimeLeft | None]] = {}
+        """When the time of each folder was read, by the monotonic clock (s), and the time."""
+
+    def find(self, training: Path) -> TimeLeft | None:
+        """Return the time that is left of a training; None if its record does not say it, or cannot be read."""
+        now = time.monotonic()
+        if (kept := self._kept.get(training)) and now - kept[0] < KEPT_S:
+            return kept[1]
+        try:
+            found = self._read(training)
+        except Exception as error:  # noqa: BLE001 - a damaged training must not hide those that wait for it
+            _log.warning("the time that is left of %s is unknown: %r", training, error)
+            found = None
+        recent = {folder: each for folder, each in self._kept.copy().items() if now - each[0] < KEPT_S}
+        self._kept = {**recent, training: (now, found)}
+        return found
+
+    def _read(self, training: Path) -> TimeLeft | None:
+        # Of the record, only what the answer needs: many pages ask for it while they wait.
+        files, batches = load_files(training), intervals(training, "batches")
+        last_sample = (last_row(training / "record", "samples") or {}).get("time", 0.0)
+        silent_s = self._heartbeats.silent_s(training, last_sample)
+        state = state_of(files, last_step(batches), silent_s, is_over=False)
+        if state == "evaluating":
+            return TimeLeft(math.inf, EVALUATED)
+        if state != "training":
+            return None
+        seconds = remaining_s(files, batches, epochs(training), last_sample)
+        return TimeLeft(seconds) if seconds is not None and math.isfinite(seconds) else None

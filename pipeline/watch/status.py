@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,9 @@ from pipeline.monitor.verdict import MIN_STEPS
 from pipeline.report.drawing import format_count
 from pipeline.report.figures import learning_sentence, spent_sentence
 from pipeline.report.utilization import MAX_BOUNDARIES
-from pipeline.runs.files import RunFiles, load_files
+from pipeline.runs.files import RunFiles
 from pipeline.watch.tables import Intervals
-from pipeline.watch.view import View, load_view
+from pipeline.watch.view import View
 
 LATELY_S = 60.0
 """Numbers of a training under way are over this many seconds, if there is no verdict on its last steps."""
@@ -42,7 +41,7 @@ def status(files: RunFiles, view: View, is_over: bool, silent_s: Mapping[int, fl
     `is_over` says whether Airflow has ended the run. `silent_s` has the seconds since the newest sample of each
     training server changed, by the index of the server.
     """
-    step = last_step(view)
+    step = last_step(view.batches)
     decision, last = files.decision, last_sample(view.samples)
     judged = _with_current_verdict(files, last)
     return {
@@ -51,7 +50,7 @@ def status(files: RunFiles, view: View, is_over: bool, silent_s: Mapping[int, fl
         "progress": progress(files, step),
         "verdict": _verdict(files, view, is_over, now=last + silent_s[0]),
         "promotion": decision and {"outcome": decision.outcome, "name": decision.badge, "reason": decision.reason},
-        "tiles": list(_tiles(judged, view, None if is_over else _remaining_s(judged, view, step))),
+        "tiles": list(_tiles(judged, view, None if is_over else remaining_s(judged, view.batches, view.epochs, last))),
         "sentences": _sentences(judged, view),
         "tables": _tables(judged, view, silent_s),
         "bars": view.stages.bars if view.stages else [],
@@ -60,9 +59,9 @@ def status(files: RunFiles, view: View, is_over: bool, silent_s: Mapping[int, fl
     }
 
 
-def last_step(view: View) -> int:
+def last_step(batches: Intervals) -> int:
     """Return the number of the last step; 0 if there is none yet."""
-    steps = view.batches.means["step"]
+    steps = batches.means["step"]
     return int(steps.iloc[-1]) if len(steps) else 0
 
 
@@ -222,30 +221,20 @@ def without_first(rows: pandas.DataFrame) -> pandas.DataFrame:
     return rows.iloc[1:] if len(rows) > 1 and rows.index[0] == 0 else rows
 
 
-def _remaining_s(files: RunFiles, view: View, step: int) -> float | None:
-    """Return the seconds until the last step, validations included; None if there is none, or its time is unknown."""
-    rows = _rows_judged(files, view.batches)
-    missing = files.epochs * files.steps_per_epoch - step
+def remaining_s(files: RunFiles, batches: Intervals, epochs: pandas.DataFrame, last_sample: float) -> float | None:
+    """Return the seconds until the last step, validations included; None if there is none, or its time is unknown.
+
+    `last_sample` is the time of the newest sample (Unix s).
+    """
+    rows = _rows_judged(_with_current_verdict(files, last_sample), batches)
+    missing = files.epochs * files.steps_per_epoch - last_step(batches)
     # A retry goes back to an earlier step. Then no speed can be computed yet.
     if files.is_complete or missing <= 0 or not rows["steps"].sum():
         return None
     # `_per_step` is the time of training steps only, so the validations that are left are added.
-    validations = files.epochs - len(view.epochs)
-    each = view.epochs["epoch/validation_s"].mean() if "epoch/validation_s" in view.epochs else 0.0
+    validations = files.epochs - len(epochs)
+    each = epochs["epoch/validation_s"].mean() if "epoch/validation_s" in epochs else 0.0
     return float(missing * _per_step(rows, "step/time_ms") / 1000 + validations * each)
-
-
-def remaining_s(training: Path) -> float | None:
-    """Return the seconds that are left of a training under way, as its page shows them; None if they are not known.
-
-    They are 0 once all epochs are done.
-    """
-    files = load_files(training)
-    view = load_view(training, files.steps_per_epoch)
-    step = last_step(view)
-    if not files.is_complete and step >= files.epochs * files.steps_per_epoch > 0:
-        return 0.0
-    return _remaining_s(_with_current_verdict(files, last_sample(view.samples)), view, step)
 
 
 def duration(seconds: float) -> str:

@@ -157,6 +157,7 @@ def build() -> FastAPI:
     from pipeline.watch.copies import Copies
     from pipeline.watch.heartbeats import Heartbeats
     from pipeline.watch.questions import Questions
+    from pipeline.watch.queue_wait import TimesLeft
     from pipeline.watch.records import RecordFolders
     from pipeline.watch.summary import ENDED_S, Summaries
 
@@ -167,7 +168,9 @@ def build() -> FastAPI:
     app.state.record_folders = RecordFolders()
     app.state.heartbeats = Heartbeats()
     app.state.looks = Questions(LOOK_S)
-    app.state.sources = Sources(listed=Summaries(), searched=Summaries(kept_s=ENDED_S), ended=EndedRuns())
+    app.state.sources = Sources(
+        listed=Summaries(), searched=Summaries(kept_s=ENDED_S), ended=EndedRuns(), times_left=TimesLeft()
+    )
     bounded = partial(_bounded, limiter=CapacityLimiter(MAX_THREADS))
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
     app.middleware("http")(_with_headers)
@@ -333,7 +336,7 @@ def data(
     Times are in ms since the start. With `after`, only rows after this time are returned. Rows from `start` to `end`
     are returned in full resolution. `shown` is the name of the figures that the page has, from an earlier answer.
     """
-    run = find_run(dag_id, run_id)
+    run = find_run(dag_id, run_id, request.app.state.sources.times_left)
     if run and not may_read_log(dag_id):
         run = run.without_error_message()
     if run is None or run.training is None:
@@ -363,7 +366,7 @@ def _content(
     copies: Copies = state.copies
     folder = copies.local_folder(training)
     span = copies.fetch_span(training, span_of(folder, *closer)) if closer else None
-    content = page_data(folder, run.is_over, after, span, shown, state.heartbeats)
+    content = page_data(folder, run.is_over, after, span, shown, state.heartbeats, builds_dataset=run.dag_id in DAGS)
     _add_airflow_state(run, content["status"])
     content["status"]["name"] = STATE_NAMES[content["status"]["state"]]
     [counts] = counts_in_time([run.dataset], state.questions)

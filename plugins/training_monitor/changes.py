@@ -96,7 +96,9 @@ def change(
 
     training = _training_of(request, dag_id, run_id, x_tenfold_token)
     request_all = partial(request_changes, training, values, user.get_name())
-    requested = _answered(request, training, ("change", training, *values.items(), user.get_name()), request_all)
+    key = ("change", training, *values.items(), user.get_name())
+    late = "The change may still be stored: look at the changes of the training before you repeat it"
+    requested = _answered(request, training, key, request_all, late, failed="the change cannot be stored")
     return JSONResponse({"words": "; ".join(map(str, requested))})
 
 
@@ -119,10 +121,14 @@ def continuation(
         words = f"a run of {dag_id} builds no dataset, so its training cannot be continued on another one"
         raise HTTPException(HTTPStatus.CONFLICT, words)
     key = ("continuation", training, *sorted(values.items()))
-    settings = _answered(request, training, key, partial(continued_settings, training, values))
+    work = partial(continued_settings, training, values)
+    late, failed = "Nothing has changed: try again later", "the training cannot be read"
+    settings = _answered(request, training, key, work, late, failed)
     number = zlib.crc32(json.dumps(sorted(values.items())).encode())
+    # Airflow refuses the id of a run that a person starts if it begins with `scheduled__`, for example.
+    prefix = "" if run_id.startswith("manual__") else "manual__"
     run = {
-        "dag_run_id": f"{run_id[:MAX_RUN_ID]}__{number:08x}",
+        "dag_run_id": f"{prefix}{run_id[:MAX_RUN_ID]}__{number:08x}",
         "logical_date": None,
         "conf": {name: getattr(settings, name) for name in FORM_SETTINGS[dag_id]},
     }
@@ -142,8 +148,13 @@ def _training_of(request: Request, dag_id: str, run_id: str, token: str) -> "Pla
     return run.training
 
 
-def _answered(request: Request, training: "Place", key: Hashable, work: Callable[[], Answer]) -> Answer:
-    """Return what `work` returns for a training. A bucket has a deadline. Raises as `change` does."""
+def _answered(
+    request: Request, training: "Place", key: Hashable, work: Callable[[], Answer], late: str, failed: str
+) -> Answer:
+    """Return what `work` returns for a training. A bucket has a deadline. Raises as `change` does.
+
+    `late` says what to do if the bucket does not answer in time, and `failed` what was not possible.
+    """
     from pipeline.watch.questions import NoAnswer
 
     try:
@@ -153,9 +164,8 @@ def _answered(request: Request, training: "Place", key: Hashable, work: Callable
         questions: Questions = request.app.state.questions
         return questions.ask(training.bucket, key, work)
     except NoAnswer as error:  # The request stays under way.
-        words = f"{error}. The change may still be stored: look at the changes of the training before you repeat it"
-        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, words) from error
+        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}. {late}") from error
     except BadInput as error:
         raise HTTPException(HTTPStatus.CONFLICT, str(error)) from error
     except (TenfoldError, OSError) as error:
-        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, f"the change cannot be stored: {error}") from error
+        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, f"{failed}: {error}") from error

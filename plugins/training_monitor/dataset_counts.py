@@ -19,18 +19,15 @@ class Counts(NamedTuple):
 
     examples: int
     rejected: int
-    listed: int | None = None
-    """The number of examples in the source; None if it is not known."""
     unit: str = "example"
 
     @property
     def words(self) -> str:
         """How many examples of the source are in the dataset."""
-        of = "The dataset has" if self.listed is None else f"Of the {self.listed:,} {self.unit}s of the source, it uses"
-        left_out = max(0, (self.listed or 0) - self.examples - self.rejected)
-        parts = [("rejected", self.rejected), *([("left out", left_out)] if left_out else [])]
-        others = " and ".join(f"{number:,} {'was' if number == 1 else 'were'} {what}" for what, number in parts)
-        return f"{of} {self.examples:,}{'' if self.listed is not None else f' {self.unit}s'}; {others}."
+        listed = self.examples + self.rejected
+        rejected = f"; {self.rejected:,} {'was' if self.rejected == 1 else 'were'} rejected" if self.rejected else ""
+        source = f"{listed:,} {self.unit}{'' if listed == 1 else 's'} of the source"
+        return f"The dataset has {self.examples:,} of the {source}{rejected}."
 
 
 def counts_of(datasets: Iterable[Place | None]) -> list[Counts | None]:
@@ -54,13 +51,8 @@ def _read_counts(dataset: Place) -> Counts:
     require_output(dataset / COMMIT)
     content: Mapping[str, Any] = read_optional(dataset / COMMIT)
     examples = sum(int(split["examples"]) for split in content["splits"].values())
-    listed, unit = (content.get("source") or {}).get("listed"), (content.get("quality") or {}).get("unit")
-    return Counts(
-        examples=examples,
-        rejected=int(content["rejected"]["count"]),
-        listed=None if listed is None else int(listed),
-        unit=str(unit or "example"),
-    )
+    unit = (content.get("quality") or {}).get("unit")
+    return Counts(examples=examples, rejected=int(content["rejected"]["count"]), unit=str(unit or "example"))
 
 
 def counts_in_time(datasets: Sequence[Place | None], questions: "Questions") -> list[Counts | None]:

@@ -14,6 +14,7 @@ from plugins.training_monitor.runs import AirflowRun, EndedRuns, Trainings
 from plugins.training_monitor.search import SearchError, parse
 
 if TYPE_CHECKING:
+    from pipeline.watch.queue_wait import TimesLeft
     from pipeline.watch.summary import Summaries
 
 MAX_SEARCHED = 10_000
@@ -66,6 +67,7 @@ class Sources(NamedTuple):
     listed: "Summaries"
     searched: "Summaries"
     ended: EndedRuns
+    times_left: "TimesLeft"
 
 
 def list_trainings(trainings: Trainings, sources: Sources, query: ListQuery, may_read_log: MayRead) -> dict[str, Any]:
@@ -85,7 +87,7 @@ def list_trainings(trainings: Trainings, sources: Sources, query: ListQuery, may
         counts = {"found": 0, "searched": 0, "unread": 0, "later": 0}
         return {"rows": [], "more": False, "total": trainings.count(), **counts, "filters": [], "problem": str(error)}
     if query.is_of_newest:
-        runs = _readable(trainings.newest(query.limit, query.offset), may_read_log)
+        runs = _readable(trainings.newest(query.limit, sources.times_left, query.offset), may_read_log)
         rows = rows_of(runs, sources.listed, query.zone)
         total = trainings.count()
         counts = {"total": total, "found": total, "searched": total, "unread": 0, "later": 0}
@@ -120,7 +122,7 @@ def search_rows(
     from pipeline.watch.summary import LATER
 
     end = time.monotonic() + BUDGET_S
-    runs, not_loaded = trainings.newest_in_time(MAX_SEARCHED, sources.ended, BUDGET_S)
+    runs, not_loaded = trainings.newest_in_time(MAX_SEARCHED, sources.ended, sources.times_left, BUDGET_S)
     rows = rows_of(_readable(runs, may_read_log), sources.searched, zone, end - time.monotonic())
     return rows, not_loaded + sum(row.summary is LATER for row in rows)
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from airflow.models.backfill import Backfill
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
@@ -14,6 +15,9 @@ from sqlalchemy.orm import Session
 from dags.gpu_pool import GPU_POOL, TRAIN
 from plugins.training_monitor.pool_queue import RUNNING, PoolQueue
 from plugins.training_monitor.stored import OF_RUN
+
+if TYPE_CHECKING:
+    from pipeline.watch.queue_wait import TimesLeft
 
 _PENDING = (TaskInstanceState.SCHEDULED, TaskInstanceState.QUEUED)
 """States of a task that waits for a slot of its pool, or for a worker."""
@@ -52,22 +56,22 @@ class _Tasks(NamedTuple):
     """Start of the first one."""
 
 
-def stages(session: Session, numbers: Collection[int]) -> dict[int, Stage]:
+def stages(session: Session, numbers: Collection[int], times_left: "TimesLeft") -> dict[int, Stage]:
     """Return the stage of each run that has not ended, by Airflow's numbers of the runs."""
-    going = select(DagRun.id, DagRun.dag_id, DagRun.state.label("state")).where(
+    going = select(DagRun.id, DagRun.dag_id, DagRun.backfill_id, DagRun.state.label("state")).where(
         DagRun.id.in_(numbers), DagRun.state.in_(State.unfinished_dr_states)
     )
     runs = session.execute(going).all() if numbers else []
     if not runs:
         return {}
     tasks = _tasks(session, [run.id for run in runs if run.state == DagRunState.RUNNING])
-    queue = PoolQueue(session)
+    queue = PoolQueue(session, times_left)
     dags = _Dags(session, {run.dag_id for run in runs})
 
     def stage(run: Any) -> Stage:
         is_queued = run.state == DagRunState.QUEUED
         own = tasks.get(run.id, [])
-        found = dags.stage_of_queued(run.dag_id, queue) if is_queued else _stage(run.id, own, queue)
+        found = dags.stage_of_queued(run.dag_id, run.backfill_id, queue) if is_queued else _stage(run.id, own, queue)
         # A pause does not hold up what a task waits for that Airflow has started, as for a person.
         is_held_up = is_queued or not any(task.state in _STARTED for task in own)
         if found.state == "waiting" and is_held_up and dags.is_paused(run.dag_id):
@@ -99,26 +103,37 @@ class _Dags:
     def __init__(self, session: Session, dag_ids: Collection[str]) -> None:
         dags = select(DagModel.dag_id, DagModel.is_paused, DagModel.max_active_runs).where(DagModel.dag_id.in_(dag_ids))
         self._dags = {dag.dag_id: dag for dag in session.execute(dags)}
+        # As the scheduler does: the runs of a backfill have a limit of their own.
+        kind = (DagRun.dag_id, DagRun.backfill_id, DagRun.state, Backfill.max_active_runs)
         counts = (
-            select(DagRun.dag_id, DagRun.state, func.count())
+            select(*kind, func.count())
+            .join(Backfill, Backfill.id == DagRun.backfill_id, isouter=True)
             .where(DagRun.dag_id.in_(dag_ids), DagRun.state.in_(State.unfinished_dr_states))
-            .group_by(DagRun.dag_id, DagRun.state)
+            .group_by(*kind)
         )
-        self._counts = {(dag_id, state): count for dag_id, state, count in session.execute(counts)}
+        self._counts: dict[tuple[str, int | None, str], int] = {}
+        self._limits: dict[int | None, int] = {}
+        for dag_id, backfill_id, state, limit, count in session.execute(counts):
+            self._counts[dag_id, backfill_id, state] = count
+            if limit is not None:
+                self._limits[backfill_id] = limit
 
     def is_paused(self, dag_id: str) -> bool:
         """Return whether Airflow starts nothing of a DAG."""
         return dag_id in self._dags and bool(self._dags[dag_id].is_paused)
 
-    def stage_of_queued(self, dag_id: str, queue: PoolQueue) -> Stage:
-        """Return the stage of each queued run of a DAG."""
+    def stage_of_queued(self, dag_id: str, backfill_id: int | None, queue: PoolQueue) -> Stage:
+        """Return the stage of each queued run of a DAG, or of one of its backfills."""
         dag = self._dags.get(dag_id)
-        waiting, running = (self._counts.get((dag_id, state), 0) for state in (DagRunState.QUEUED, DagRunState.RUNNING))
-        if dag is not None and running >= dag.max_active_runs:
-            limit = _count(dag.max_active_runs, "run")
+        waiting, running = (
+            self._counts.get((dag_id, backfill_id, state), 0) for state in (DagRunState.QUEUED, DagRunState.RUNNING)
+        )
+        if dag is not None and running >= (limit := self._limits.get(backfill_id, dag.max_active_runs)):
+            runs = f"{_count(limit, 'run')} of {'' if backfill_id is None else 'this backfill of '}{dag_id}"
             wait = "1 waits for its start" if waiting == 1 else f"{waiting} wait for their start"
-            start = ("; ", "; the next one: ")[waiting > 1] + words if (words := queue.words_of_next(dag_id)) else ""
-            return Stage("waiting", f"at most {limit} of {dag_id} at the same time: {wait}{start}")
+            subject = "the next one" if waiting > 1 else "it"
+            words = queue.words_of_next(dag_id, backfill_id, running, subject)
+            return Stage("waiting", f"at most {runs} at the same time: {wait}{'; ' if words else ''}{words}")
         return Stage("waiting", "Airflow has not started the run yet")
 
 

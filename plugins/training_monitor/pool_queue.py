@@ -13,7 +13,7 @@ from airflow.models.dagrun import DagRun
 from airflow.models.pool import Pool
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.state import DagRunState, TaskInstanceState
-from sqlalchemy import Select, case, select
+from sqlalchemy import Select, case, func, select
 from sqlalchemy.orm import Session
 
 from dags.gpu_pool import GPU_POOL, TRAIN, pool_command
@@ -22,11 +22,11 @@ from pipeline.config.allowed import Outputs
 from plugins.training_monitor.stored import OF_RUN, allowed_of, places_of, settings_of
 
 if TYPE_CHECKING:
-    from pipeline.watch.queue_wait import Start, Use
+    from pipeline.watch.queue_wait import Start, TimesLeft, Use
 
 RUNNING = (TaskInstanceState.RUNNING, TaskInstanceState.RESTARTING)
 LAST = 5
-"""A run is expected to take as long as the median of this number of the last ones like it."""
+"""A run is expected to take as long as the median of this number of earlier ones like it."""
 MAX_LOOKED_AT = 50
 """Runs with the same dataset are looked for among this number of the last runs of a DAG."""
 
@@ -37,6 +37,7 @@ class _Entry(NamedTuple):
     number: int
     """Airflow's own number of the run."""
     dag_id: str
+    backfill_id: int | None
     task_id: str
     slots: int
     start: datetime | None
@@ -49,8 +50,8 @@ class PoolQueue:
     The database is read when something is asked. `session` must be open until then.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, times_left: "TimesLeft") -> None:
+        self._session, self._times_left = session, times_left
 
     @cached_property
     def _pool(self) -> Pool | None:
@@ -96,10 +97,11 @@ class PoolQueue:
             f"{slots} slot{'' if slots == 1 else 's'}; {start_words(self._starts[place - 1])}"
         )
 
-    def words_of_next(self, dag_id: str) -> str:
-        """Return when the next run of a DAG starts that has as many runs as it may have; empty if none is in the pool.
+    def words_of_next(self, dag_id: str, backfill_id: int | None, running: int, subject: str) -> str:
+        """Return when the next run of a DAG, or of a backfill of it, starts that has as many runs as it may have.
 
-        It starts when the first one of them ends. One whose training has not asked for the pool yet ends later.
+        It starts when the first one of the `running` runs ends. Return an empty text if one of them is not in the pool:
+        nothing says when it ends. `subject` names the next run.
         """
         if self._pool is None or self._pool.slots < 0:
             return ""
@@ -108,12 +110,13 @@ class PoolQueue:
         entries = [*self._started, *self._waiting]
         starts = [*(Start(0.0, use.seconds, ()) for use in self._held), *self._starts]
         uses = [*self._held, *self._uses]
-        ends = [
-            Start(start.end, math.inf, (*start.before, use))
+        # Of a run with a server that waits for its slot, the entry in the queue counts.
+        ends = {
+            entry.number: Start(start.end, math.inf, (*start.before, use))
             for entry, start, use in zip(entries, starts, uses, strict=True)
-            if entry.dag_id == dag_id
-        ]
-        return start_words(min(ends)) if ends else ""
+            if (entry.dag_id, entry.backfill_id) == (dag_id, backfill_id)
+        }
+        return start_words(min(ends.values()), subject) if len(ends) >= running > 0 else ""
 
     @cached_property
     def _started(self) -> list[_Entry]:
@@ -126,17 +129,21 @@ class PoolQueue:
 
     @cached_property
     def _held(self) -> "list[Use]":
-        """For how long each of the runs that have slots keeps them: as its page says, else as long as the last ones."""
-        from pipeline.watch.queue_wait import Use, time_left_s
+        """For how long each of the runs that have slots keeps them: as its page says, else as long as earlier ones."""
+        from pipeline.watch.queue_wait import Use
 
+        waiting = {(each.number, each.task_id) for each in self._waiting}
         numbers, outputs = [each.number for each in self._started], Outputs()
         places = places_of(self._session, numbers, (TRAINING_PLACE,))[TRAINING_PLACE]
         found = []
         for each in self._started:
+            if (each.number, each.task_id) in waiting:  # Other training servers of it still wait for their slots.
+                found.append(Use(each.slots, math.inf, is_part=True))
+                continue
             place = allowed_of({TRAINING_PLACE: places.get(each.number)}, outputs)[0][TRAINING_PLACE]
             # The list reads no record in a bucket.
-            left = time_left_s(place) if each.task_id == TRAIN and isinstance(place, Path) else None
-            found.append(self._usual.use(each) if left is None else Use(each.slots, left))
+            left = self._times_left.find(place) if each.task_id == TRAIN and isinstance(place, Path) else None
+            found.append(self._usual.use(each) if left is None else Use(each.slots, left.seconds, why=left.why))
         return found
 
     @cached_property
@@ -157,7 +164,7 @@ def _tasks_in(states: Collection[TaskInstanceState]) -> Select[Any]:
     # A task that waits for its next try has the start of the one before.
     start = case((TaskInstance.state.in_(RUNNING), TaskInstance.start_date))
     return (
-        select(DagRun.id, DagRun.dag_id, TaskInstance.task_id, TaskInstance.pool_slots, start)
+        select(DagRun.id, DagRun.dag_id, DagRun.backfill_id, TaskInstance.task_id, TaskInstance.pool_slots, start)
         .join(TaskInstance, OF_RUN)
         .where(TaskInstance.pool == GPU_POOL, TaskInstance.state.in_(states))
     )
@@ -177,8 +184,8 @@ def _waiting() -> Select[Any]:
 def _entries(tasks: Iterable[Any]) -> Iterable[_Entry]:
     """Return the entry of each run, in the order of its first task."""
     found: dict[tuple[int, str], _Entry] = {}
-    for number, dag_id, task_id, slots, start in tasks:
-        before = found.get((number, task_id), _Entry(number, dag_id, task_id, slots=0, start=start))
+    for number, dag_id, backfill_id, task_id, slots, start in tasks:
+        before = found.get((number, task_id), _Entry(number, dag_id, backfill_id, task_id, slots=0, start=start))
         starts = [each for each in (before.start, start) if each]
         found[number, task_id] = before._replace(slots=before.slots + slots, start=min(starts, default=None))
     return found.values()
@@ -195,26 +202,30 @@ class _UsualTimes:
         self._datasets = {number: settings.get(number, {}).get("dataset_name") for number in numbers}
 
     def use(self, entry: _Entry) -> "Use":
-        """Return for how long a run keeps its slots if it takes as long as the last ones."""
-        from pipeline.watch.queue_wait import NONE_ENDED, OVERDUE, Use
+        """Return for how long a run keeps its slots if it takes as long as earlier ones."""
+        from pipeline.watch.queue_wait import NONE_ENDED, Use, overdue
 
-        whole = self._median_s(entry)
+        whole, like = self._median_s(entry)
         left = whole - (datetime.now(UTC) - entry.start).total_seconds() if entry.start else whole
-        why = NONE_ENDED if math.isinf(whole) else OVERDUE if left < 0 else ""
-        return Use(entry.slots, math.inf if why else left, is_usual=not why, why=why)
+        why = NONE_ENDED if math.isinf(whole) else overdue(like) if left < 0 else ""
+        return Use(entry.slots, math.inf if why else left, like="" if why else like, why=why)
 
-    def _median_s(self, entry: _Entry) -> float:
-        """Return how long the last ones with the same dataset took, else of the DAG; infinite if none has ended."""
+    def _median_s(self, entry: _Entry) -> tuple[float, str]:
+        """Return how long the last ones took of the same dataset, else of the DAG, and which of both.
+
+        It is infinite if none has ended.
+        """
         ended = self._ended[entry.dag_id, entry.task_id]
         dataset = self._datasets[entry.number]
         same = [seconds for number, seconds in ended.items() if dataset and self._datasets[number] == dataset]
-        return median((same or [*ended.values()])[:LAST] or [math.inf])
+        return median((same or [*ended.values()])[:LAST] or [math.inf]), "dataset" if same else "DAG"
 
 
 def _last_ended(session: Session, dag_id: str, task_id: str) -> dict[int, float]:
     """Return how long a task of the last runs of a DAG took that succeeded (s), by Airflow's number of the run."""
+    # Of several servers, from the start of the first one to the end of the last one.
     ended = (
-        select(DagRun.id, TaskInstance.start_date, TaskInstance.end_date)
+        select(DagRun.id, func.min(TaskInstance.start_date), func.max(TaskInstance.end_date))
         .join(TaskInstance, OF_RUN)
         .where(
             TaskInstance.pool == GPU_POOL,
@@ -224,11 +235,8 @@ def _last_ended(session: Session, dag_id: str, task_id: str) -> dict[int, float]
             TaskInstance.start_date.is_not(None),
             TaskInstance.end_date.is_not(None),
         )
+        .group_by(DagRun.id)
         .order_by(DagRun.id.desc())
         .limit(MAX_LOOKED_AT)
     )
-    found: dict[int, float] = {}
-    for number, start, end in session.execute(ended):
-        # Of several servers, the one that took longest.
-        found[number] = max(found.get(number, 0.0), (end - start).total_seconds())
-    return found
+    return {number: (end - start).total_seconds() for number, start, end in session.execute(ended)}

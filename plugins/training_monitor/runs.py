@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from airflow.models.dagrun import DagRun, DagRunNote
@@ -24,6 +24,9 @@ from pipeline.config.allowed import Outputs
 from pipeline.storage import Place
 from plugins.training_monitor.not_started import Stage, stages
 from plugins.training_monitor.stored import OF_RUN, allowed_of, places_of, settings_of, xcoms
+
+if TYPE_CHECKING:
+    from pipeline.watch.queue_wait import TimesLeft
 
 Link = tuple[str, str]
 """Text and address of a link."""
@@ -102,8 +105,11 @@ class AirflowRun(NamedTuple):
         return self._replace(failure=self.failure and self.failure._replace(message=""))
 
 
-def find_run(dag_id: str, run_id: str) -> AirflowRun | None:
-    """Return the run with these ids; None if there is none."""
+def find_run(dag_id: str, run_id: str, times_left: "TimesLeft | None" = None) -> AirflowRun | None:
+    """Return the run with these ids; None if there is none.
+
+    `times_left` are those that other calls use, too. A page that asks again and again gives them.
+    """
     if "\0" in dag_id + run_id:  # PostgreSQL refuses text with a zero byte.
         return None
     with create_session() as session:
@@ -115,7 +121,7 @@ def find_run(dag_id: str, run_id: str) -> AirflowRun | None:
             TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id, *_TRAINS
         )
         has_training_task = session.scalars(training_task.limit(1)).first() is not None
-        return _with_stages(session, [run])[0]._replace(has_training_task=has_training_task)
+        return _with_stages(session, [run], times_left)[0]._replace(has_training_task=has_training_task)
 
 
 class Trainings:
@@ -138,20 +144,22 @@ class Trainings:
         with create_session() as session:
             return session.scalar(select(func.count()).select_from(DagRun).where(*self._conditions)) or 0
 
-    def newest(self, limit: int, offset: int = 0) -> list[AirflowRun]:
+    def newest(self, limit: int, times_left: "TimesLeft", offset: int = 0) -> list[AirflowRun]:
         """Return up to `limit` of them, the newest first, from the one at `offset` on."""
         runs = self._newest(limit).offset(offset)
         with create_session() as session:
-            return _with_stages(session, list(load_runs(session, runs)))
+            return _with_stages(session, list(load_runs(session, runs)), times_left)
 
-    def newest_in_time(self, limit: int, ended: "EndedRuns", budget_s: float) -> tuple[list[AirflowRun], int]:
+    def newest_in_time(
+        self, limit: int, ended: "EndedRuns", times_left: "TimesLeft", budget_s: float
+    ) -> tuple[list[AirflowRun], int]:
         """Return up to `limit` of them, the newest first, and how many are left out because `budget_s` were over.
 
         Runs in `ended` that have not changed are not loaded again, so that the next call comes closer to the end.
         """
         with create_session() as session:
             runs, later = ended.load_runs(session, self._newest(limit), budget_s)
-            return _with_stages(session, runs), later
+            return _with_stages(session, runs, times_left), later
 
     def _newest(self, limit: int) -> Select[Any]:
         return select(DagRun).where(*self._conditions).order_by(DagRun.id.desc()).limit(limit)
@@ -236,9 +244,13 @@ def _chunks(numbers: Sequence[int]) -> Iterator[Select[Any]]:
         yield select(DagRun).where(DagRun.id.in_(numbers[begin : begin + _AT_ONCE]))
 
 
-def _with_stages(session: Session, runs: Sequence[AirflowRun]) -> list[AirflowRun]:
+def _with_stages(
+    session: Session, runs: Sequence[AirflowRun], times_left: "TimesLeft | None" = None
+) -> list[AirflowRun]:
     """Return runs with the stage of those that have not ended."""
-    found = stages(session, [run.number for run in runs if not run.is_over])
+    from pipeline.watch.queue_wait import TimesLeft
+
+    found = stages(session, [run.number for run in runs if not run.is_over], times_left or TimesLeft())
     return [run._replace(stage=found[run.number]) if run.number in found else run for run in runs]
 
 

@@ -1,6 +1,7 @@
 """The benchmark of the advice: its pairs, and the table of its results."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,25 +9,32 @@ import pytest
 
 from benchmarks import advice
 from benchmarks.advice import (
+    NOT_PREDICTED,
     Result,
     Rounds,
     Slice,
     add_line,
     examples_per_s,
+    is_done,
     load_results,
     load_slices,
     measure,
     report,
+    result_origin,
     results_file,
+    slice_origin,
+    slices_file,
 )
 from benchmarks.exhaustive import Search
 from benchmarks.exhaustive import report as report_searches
+from benchmarks.harness.origin import PREDICTING, UNKNOWN, _digest
 from benchmarks.known_limits.candidates import LESS_VALIDATION, PREPARED, alone, searched_jobs, together
 from benchmarks.known_limits.datasets import DATA, Data
 from benchmarks.known_limits.jobs import Job
 from benchmarks.known_limits.own_inputs import INPUTS
-from benchmarks.known_limits.pairs import PAIRS
-from benchmarks.verdicts import SURROUNDINGS
+from benchmarks.known_limits.pairs import PAIRS, Pair
+from benchmarks.known_limits.surroundings import NotPossible
+from benchmarks.verdicts import SURROUNDINGS, description
 from pipeline.config.settings import Settings
 from tests.monitor.epoch_records import EXAMPLES, record_epochs
 
@@ -59,7 +67,7 @@ def test_the_table_counts_only_sound_pairs() -> None:
     lines = [
         *report(
             [
-                result("right", 2.0, 2.0, spread=0.03),
+                result("right", 2.0, 2.0, spread=0.03, slices=2),
                 result("far", 3.0, 2.0),
                 result("near", 2.2, 2.0),
                 result("disturbed", 9.0, 2.0, other_cores=1.0),
@@ -68,7 +76,7 @@ def test_the_table_counts_only_sound_pairs() -> None:
         )
     ]
     assert "| right | decoding | 2.00 (1.80 to 2.20) | 2.00 ±3% | +0% |" in lines
-    assert "| disturbed | decoding | 9.00 (8.10 to 9.90) | 2.00 ±0% | disturbed |" in lines
+    assert "| disturbed | decoding | 9.00 (8.10 to 9.90) | 2.00 | disturbed |" in lines
     assert "| missing | reading | not predicted | | |" in lines
     assert lines[-1].startswith(
         "4 of 40 pairs, 1 of them without a prediction. The median error of the others is 10.0% (at most 10% wanted). "
@@ -83,18 +91,79 @@ def test_the_measured_rate_is_that_of_whole_epochs(tmp_path: Path) -> None:
     assert examples_per_s(tmp_path, with_first=True) == pytest.approx(3 * EXAMPLES / 10.5)
     short = record_epochs(tmp_path / "short" / "record", [(6.0, 6.5)], validation=0.5)
     assert examples_per_s(short.parent, with_first=False) == pytest.approx(EXAMPLES / 6.5)
+    with pytest.raises(NotPossible, match="no whole epoch"):
+        examples_per_s(tmp_path / "none", with_first=False)
 
 
 def test_a_sound_result_is_not_replaced_by_a_disturbed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(advice, "FOLDER", tmp_path)
+    one, another = PAIRS[:2]
+    origin = result_origin(one)
     for measured, others in [(2.0, 1.0), (3.0, 0.0), (4.0, 1.0)]:
-        add_line(results_file(), Result("one", measured=measured, other_cores=others))
-    assert load_results()["one"].measured == 3.0
-    add_line(tmp_path / "more.jsonl", Result("another", measured=5.0))
-    assert {name: each.measured for name, each in load_results(tmp_path / "more.jsonl").items()} == {
-        "another": 5.0,
-        "one": 3.0,
-    }
+        add_line(results_file(), Result(one.name, measured=measured, other_cores=others, origin=origin))
+    add_line(results_file(), Result(one.name, reason="no loop device", origin=origin))
+    assert load_results([one])[one.name].measured == 3.0
+    elsewhere = replace(result_origin(another), machine="another machine")
+    add_line(tmp_path / "more.jsonl", Result(another.name, measured=5.0, origin=elsewhere))
+    found = load_results([one, another], tmp_path / "more.jsonl")
+    assert {name: each.measured for name, each in found.items()} == {another.name: 5.0, one.name: 3.0}
+    # What is not predicted any more was predicted by other code, or from another record.
+    add_line(results_file(), Result(one.name, reason=NOT_PREDICTED, origin=origin))
+    assert load_results([one])[one.name].reason == NOT_PREDICTED
+
+
+def test_only_results_of_this_code_and_machine_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advice, "FOLDER", tmp_path)
+    pair = PAIRS[0]
+    result = Result(pair.name, measured=2.0, slices=2, origin=result_origin(pair))
+    for origin in (replace(result.origin, digest="other"), replace(result.origin, machine="other"), UNKNOWN):
+        add_line(results_file(), replace(result, origin=origin))
+        add_line(slices_file(), Slice(pair.job.name, 1.0, 1.0, [], 0.0, 1.0, origin=origin))
+    assert not load_results([pair])
+    assert not load_slices(pair.job)
+    add_line(results_file(), replace(result, slices=1))
+    assert not is_done(pair)  # `--quick` stored it.
+    add_line(results_file(), replace(result, origin=replace(result.origin, commit="of the docs", day="2026-01-01")))
+    assert is_done(pair)
+
+
+def test_a_slice_does_not_depend_on_the_code_that_predicts_nor_on_words(tmp_path: Path) -> None:
+    for name in ("tuning/rates.py", "tuning/measure.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("1")
+    before = [_digest(["job"], tmp_path, without) for without in (PREDICTING, ())]
+    (tmp_path / "tuning/rates.py").write_text("2")
+    after = [_digest(["job"], tmp_path, without) for without in (PREDICTING, ())]
+    assert before[0] == after[0]
+    assert before[1] != after[1]
+    assert _digest(["another"], tmp_path, PREDICTING) != after[0]
+    (tmp_path / "tuning/measure.py").write_text("2")
+    assert _digest(["job"], tmp_path, PREDICTING) != after[0]
+    job = PAIRS[0].job
+    assert description(job) == description(replace(job, name="renamed", limits=frozenset()))
+    assert len({description(each) for pair in PAIRS for each in (pair.job, pair.changed)}) > len(PAIRS)
+
+
+def test_a_change_that_is_not_possible_leaves_the_other_pairs_of_its_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job("before", frozenset(), own_input="made")
+    pairs = [Pair(job, {"prefetch_batches": more}, prefetched=more) for more in (4, 8, 16)]
+
+    def run(job: Job, *, is_kept: bool) -> Slice:
+        if job.prefetched == 8:
+            raise NotPossible("no loop device")
+        return Slice(job.name, float(job.prefetched), 1.0, ["buffer"], 0.0, 1.0, origin=slice_origin(job))
+
+    monkeypatch.setattr(advice, "FOLDER", tmp_path)
+    monkeypatch.setattr(advice, "run", run)
+    monkeypatch.setattr(
+        advice, "predicted", lambda pair: {"value": 2.0, "low": 1.0, "high": 3.0} if pair.prefetched < 16 else {}
+    )
+    found = [*advice.results_of(pairs, Rounds(2, 0))]
+    assert [each.reason for each in found] == ["", "no loop device", NOT_PREDICTED]
+    assert [each.measured for each in found] == [2.0, 0.0, 0.0]
+    assert found[0].slices == 2
 
 
 def test_slices_alternate_until_they_are_sound_and_steady(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,17 +175,19 @@ def test_slices_alternate_until_they_are_sound_and_steady(tmp_path: Path, monkey
 
     def run(job: Job, *, is_kept: bool) -> Slice:
         ran.append((job.name, is_kept))
-        return Slice(job.name, next(rates[job.name]), 1.0, ["decoding"], next(others[job.name]), 1.0)
+        return Slice(
+            job.name, next(rates[job.name]), 1.0, ["decoding"], next(others[job.name]), 1.0, origin=slice_origin(job)
+        )
 
     monkeypatch.setattr(advice, "run", run)
     measure(jobs[:1], Rounds(1, 2))
     measure(jobs, Rounds(2, 1))
     assert ran == [("before", True), ("after", True), ("after", True), ("before", False), ("after", False)]
-    assert [each.per_s for each in load_slices("after")] == [2.0, 3.0]
+    assert [each.per_s for each in load_slices(jobs[1])] == [2.0, 3.0]
     for _ in range(2):  # The slices differ by too much, but there are only two more of them.
         measure(jobs, Rounds(2, 2))
         assert ran[5:] == [("after", False), ("after", False)]
-    assert [each.per_s for each in load_slices("after")] == [2.0, 3.0, 2.9, 2.8]
+    assert [each.per_s for each in load_slices(jobs[1])] == [2.0, 3.0, 2.9, 2.8]
 
 
 # --- exhaustive search ------------------------------------------------------------------------------------------------

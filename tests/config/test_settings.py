@@ -286,6 +286,7 @@ def test_every_location_and_every_user_function_needs_a_permission():
         ({"source_uri": "s3://bucket/images"}, "source_uri must be a local path or gs://bucket/prefix"),
         ({"source_uri": "gs:///images"}, "source_uri must be gs://bucket/prefix, got 'gs:///images'"),
         ({"workspace": "gs:/bucket/w"}, "workspace must be a local path or gs://bucket/prefix, got 'gs:/bucket/w'"),
+        ({"continues": "gs:/b/w/runs/r/t"}, "continues must be a local path or gs://bucket/prefix"),
         ({"publish_uri": "gs//bucket/w"}, "publish_uri must be a local path or gs://bucket/prefix"),
         ({"weights": "gs://bucket/model.keras"}, "weights must be a local path"),
         ({"source_kind": "tarball"}, "source_kind must be auto, containers or folder"),

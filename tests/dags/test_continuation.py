@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import load
-from pipeline.errors import BadInput
+from pipeline.errors import BadInput, SettingsError
 from pipeline.runs.changes import load_changes, replace_changes
 from pipeline.runs.continuation import continued_settings
 from pipeline.runs.files import RESULT
@@ -55,6 +55,21 @@ def test_the_servers_wait_until_the_other_training_has_ended(
     (run.folder / "changes.jsonl").unlink()
     with pytest.raises(BadInput, match="is complete, so nothing can change in it"):
         poked()
+    # With a checkpoint of its own, it does not need the other training any more.
+    own = prepare_run(settings, dataset, "later").folder / "checkpoints" / "checkpoint-000002-0000000004.npz"
+    own.parent.mkdir()
+    own.touch()
+    assert poked() == (True, [0])
+
+
+@pytest.mark.parametrize("run_type", ["scheduled", "backfill", "asset_triggered"])
+def test_a_run_that_repeats_continues_no_training(run_type: str):
+    from dags.tasks import _require_continued_once
+
+    _require_continued_once(settings_from({}), run_type)
+    _require_continued_once(settings_from({"continues": "/w/runs/r/t"}), "manual")
+    with pytest.raises(SettingsError, match=f"continues must be empty in a run of the type {run_type}"):
+        _require_continued_once(settings_from({"continues": "/w/runs/r/t"}), run_type)
 
 
 class _Started:

@@ -226,7 +226,7 @@ def test_retries_of_every_task_depend_on_the_error(dags: dict[str, Any], dag_id:
     from pipeline import errors
 
     for task in dags[dag_id].tasks:
-        is_long = task.task_id in ("train", "measure") or (dag_id, task.task_id) == ("retrain", "choose")
+        is_long = task.task_id in ("train", "measure", "servers") or (dag_id, task.task_id) == ("retrain", "choose")
         assert task.retries == (20 if is_long else 2)
         for hopeless in (errors.SettingsError(), errors.GateError(), errors.AccessError()):
             assert task.retry_policy.evaluate(hopeless, 1, 2).action == RetryAction.FAIL

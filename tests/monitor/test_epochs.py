@@ -1,11 +1,14 @@
 """What whole epochs took, from a record whose times are known."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from pipeline.monitor.epochs import usual_epochs, whole_epochs
-from tests.monitor.epoch_records import EXAMPLES, record_epochs
+from pipeline.monitor.record import RecordSink, rows
+from pipeline.monitor.row import Row
+from tests.monitor.epoch_records import EXAMPLES, STEPS, record_epochs
 
 
 def test_an_epoch_has_what_no_step_and_no_column_explains(tmp_path: Path):
@@ -32,6 +35,23 @@ def test_an_epoch_has_what_no_step_and_no_column_explains(tmp_path: Path):
 def test_the_wait_for_a_checkpoint_is_no_work_between_epochs(tmp_path: Path, checkpoint_s: float, between_s: float):
     record = record_epochs(tmp_path, [(2.0, 4.0)] * 3, validation=1.0, checkpoint=checkpoint_s)
     assert usual_epochs(whole_epochs(record))["between_s"].tolist() == pytest.approx([between_s] * 2)
+
+
+def test_the_pause_between_two_attempts_is_no_time_of_an_epoch(tmp_path: Path):
+    """The first attempt stopped in the validation of epoch 3. The next one began an hour later, with no step left."""
+    whole = record_epochs(tmp_path / "whole", [(2.0, 3.0)] * 4, validation=1.0)
+    resumed = tmp_path / "resumed"
+    with closing(RecordSink(resumed)) as record:
+        for kind in ("batches", "epochs"):
+            for row in rows(whole, kind):
+                epoch = int(row.values.get("epoch", row.step))
+                later_s = 3600.0 * (epoch > 3 or (epoch == 3 and kind == "epochs"))
+                is_first = kind == "batches" and row.step == 3 * STEPS + 1
+                values = row.values | ({"first": 1.0} if is_first else {})
+                record.write(Row(kind, row.time + later_s, row.step, values))
+    epochs = whole_epochs(resumed)
+    assert epochs["starts"].tolist() == [True, False, True, True]
+    assert epochs["whole_s"].tolist() == pytest.approx([3.0] * 4)
 
 
 def test_a_missing_epoch_hides_when_the_next_one_began(tmp_path: Path):

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from pipeline.monitor.limits import Limit
+from pipeline.monitor.load import Load
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
-from pipeline.monitor.verdict import Verdict, diagnose, diagnose_run, diagnose_server, slowest_server
+from pipeline.monitor.verdict import Verdict, about_reading, diagnose, diagnose_run, diagnose_server, slowest_server
 
 STEPS = 200
 PERIOD_S = 0.1
@@ -468,3 +469,8 @@ def test_missing_values_are_not_in_the_mean_of_samples() -> None:
     at = samples(sys_cpu_pct=90.0)
     at["sys/cpu_pct"][::2] = np.nan
     assert diagnose(batches(41, 59), at).load.busy == 90.0
+
+
+def test_a_network_that_brings_next_to_nothing_is_not_named():
+    assert [*about_reading(Load(received_Bps=5e4))] == ["0.1 MB a second came over the network"]
+    assert [*about_reading(Load(received_Bps=4e4))] == []

@@ -169,14 +169,14 @@ def trained(airflow_database: None, make_images: MakeImages, tmp_path: Path) -> 
     remove_all()
 
 
-def asked(client: Client, who: dict[str, str], token: str, **values: str) -> httpx.Response:
+def asked(client: Client, who: dict[str, str], token: str, run_id: str = "run", **values: str) -> httpx.Response:
     """Ask for the run that continues a training on a new dataset."""
-    address = f"/continuation?{urlencode({'dag_id': 'image_training', 'run_id': 'run'})}"
+    address = f"/continuation?{urlencode({'dag_id': 'image_training', 'run_id': run_id})}"
     return client.post(address, {**who, "X-Tenfold-Token": token}, json.dumps({"values": values}).encode())
 
 
-def token_for(client: Client, who: dict[str, str]) -> str:
-    address = f"/data?{urlencode({'dag_id': 'image_training', 'run_id': 'run'})}"
+def token_for(client: Client, who: dict[str, str], run_id: str = "run") -> str:
+    address = f"/data?{urlencode({'dag_id': 'image_training', 'run_id': run_id})}"
     changes = client.get(address, who).json()["status"]["changes"]
     assert changes["need_dataset"] == ["prepare", "prepare_size", "compression"]
     assert dict(changes["values"])["prepare"] == "keep"
@@ -197,6 +197,23 @@ def test_the_run_that_continues_a_training_has_its_settings_and_always_the_same_
     assert settings_from({**conf, "example_kind": "images"}).source_uri.endswith("source")
     # Nothing is requested before the dataset is complete.
     assert load_changes(trained) == []
+
+
+@pytest.mark.parametrize("run_id", ["scheduled__2026-01-01", "backfill__2026-01-01", "manual__2026-01-01", "run"])
+def test_airflow_takes_the_id_of_the_run_that_continues_another_one(client: Client, trained: Path, run_id: str):
+    """It refuses an id that looks like that of a scheduled run."""
+    from airflow.utils.types import DagRunType
+
+    from tests.plugins.airflow_runs import add_run
+
+    if run_id != "run":
+        add_run("image_training", run_id, str(trained), state="running")
+    editor = with_cookie("user", "us")
+    answer = asked(client, editor, token_for(client, editor, run_id), run_id, prepare="resize")
+    later = answer.json()["run"]["dag_run_id"]
+    assert DagRunType.from_run_id(later) == DagRunType.MANUAL
+    assert run_id in later
+    assert later.count("manual__") == 1
 
 
 def test_who_may_not_edit_the_run_learns_nothing_of_a_run_that_continues_it(client: Client, trained: Path):
@@ -221,9 +238,24 @@ def test_a_run_that_cannot_continue_a_training_is_refused_with_a_sentence(client
     assert (answer.status_code, "is complete" in answer.json()["detail"]) == (409, True)
 
 
+@pytest.mark.parametrize(("name", "value"), [("callbacks", "mine:make"), ("dataset", "/w/datasets/n/windows/1")])
+def test_the_tab_offers_no_new_dataset_for_a_training_that_cannot_be_continued(
+    client: Client, trained: Path, name: str, value: str
+):
+    content = json.loads((trained / "run.json").read_text())
+    (content if name == "dataset" else content["settings"])[name] = value
+    (trained / "run.json").write_text(json.dumps(content))
+    query = urlencode({"dag_id": "image_training", "run_id": "run"})
+    changes = client.get(f"/data?{query}", with_cookie("user", "us")).json()["status"]["changes"]
+    assert (changes["need_dataset"], "prepare" in dict(changes["values"])) == ([], False)
+    assert "prefetch_batches" in dict(changes["values"])
+
+
 def test_a_dag_that_builds_no_dataset_starts_no_run_that_continues(client: Client, training: Path):
     editor = with_cookie("user", "us")
-    token = shown(client, editor)["token"]
+    changes = shown(client, editor)
+    assert changes["need_dataset"] == []
+    token = changes["token"]
     address = f"/continuation?{urlencode({'dag_id': 'ours', 'run_id': 'run'})}"
     answer = client.post(address, {**editor, "X-Tenfold-Token": token}, b'{"values": {"prepare": "resize"}}')
     assert (answer.status_code, "a run of ours builds no dataset" in answer.json()["detail"]) == (409, True)
@@ -279,3 +311,22 @@ def test_a_silent_bucket_does_not_hold_a_change(
         stall.release()
     place = place_of("gs://bucket/runs/far")
     until(lambda: [each.value for each in load_changes(place)] == [16])
+
+
+def test_a_silent_bucket_does_not_hold_the_run_that_continues_a_training(
+    client: Client, trained: Path, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+):
+    from tests.plugins.airflow_runs import add_run
+
+    gcs.put_folder("bucket", "w/runs/far/x/", trained)
+    add_run("image_training", "far", "gs://bucket/w/runs/far/x", state="running")
+    editor = with_cookie("user", "us")
+    token = token_for(client, editor, "far")
+    stall = gcs.fail("stall", times=None)
+    monkeypatch.setattr("pipeline.watch.questions.PATIENCE_S", 0.2)
+    try:
+        answer = asked(client, editor, token, "far", prepare="resize")
+        assert answer.status_code == 503
+        assert answer.json()["detail"].endswith(". Nothing has changed: try again later")
+    finally:
+        stall.release()

@@ -17,15 +17,16 @@ def test_counts_are_those_of_the_dataset(tmp_path: Path):
     (tmp_path / "good").mkdir()
     (tmp_path / "damaged").mkdir()
     content = {"splits": {"train": {"examples": 40}, "validation": {"examples": 10}}, "rejected": {"count": 3}}
-    content |= {"source": {"listed": 55}, "quality": {"unit": "image"}}
+    content |= {"quality": {"unit": "image"}}
     (tmp_path / "good" / "dataset.json").write_text(json.dumps(content))
     (tmp_path / "damaged" / "dataset.json").write_text('{"splits": []}')
     places = [tmp_path / "good", tmp_path / "damaged", tmp_path / "gone", None]
     found = counts_of(places)
-    assert found == [Counts(50, 3, listed=55, unit="image"), None, None, None]
+    assert found == [Counts(50, 3, unit="image"), None, None, None]
     assert found[0]
-    assert found[0].words == "Of the 55 images of the source, it uses 50; 3 were rejected and 2 were left out."
-    assert Counts(50, 1, unit="row").words == "The dataset has 50 rows; 1 was rejected."
+    assert found[0].words == "The dataset has 50 of the 53 images of the source; 3 were rejected."
+    assert Counts(1500, 1, unit="row").words == "The dataset has 1,500 of the 1,501 rows of the source; 1 was rejected."
+    assert Counts(1, 0, unit="image").words == "The dataset has 1 of the 1 image of the source."
 
 
 def test_a_silent_bucket_leaves_out_only_its_own_counts(

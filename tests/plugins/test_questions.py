@@ -355,7 +355,7 @@ QUESTIONS = (
     Question(
         "Did it use all my images?",
         lambda walk: walk.open_run("manual__running"),
-        r"Of the 53 images of the source, it uses 50; 3 were rejected\.",
+        r"The dataset has 50 of the 53 images of the source; 3 were rejected\.",
     ),
     Question(
         "Is it alive?", lambda walk: walk.open_run("manual__running"), r"epoch 7 of 20.*last sample came \d+ s ago"
@@ -371,7 +371,7 @@ QUESTIONS = (
 
 
 def read_report(walk: Walk) -> None:
-    walk.follow("Report", PLOTTED)
+    walk.follow(f"Report of {walk.made.seeds[-1]}", PLOTTED)
     walk.jump("Misclassified images")
 
 

@@ -328,6 +328,13 @@ def test_a_training_stays_that_waits_for_a_decision(settings: Settings, clean: C
     assert {each["why"] for each in clean("--yes")["kept"]} == {ASKED, NEWEST}
 
 
+def test_a_training_is_known_that_another_one_continues(settings: Settings) -> None:
+    earlier, later = training(settings, "a" * 12, "result.json"), training(settings, "b" * 12)
+    write_json(later / "run.json", {**RUN_JSON, "settings": {"continues": f"{earlier}/"}})
+    stored = {each.short_name: each.continues for each in contents_of(settings).stored}
+    assert stored == {f"r/{earlier.name}": "", f"r/{later.name}": f"r/{earlier.name}"}
+
+
 def test_what_was_refused_is_known_after_the_plan_is_removed(settings: Settings, clean: Clean) -> None:
     old, _ = build_two(settings)
     [plan] = (Path(settings.workspace) / "work" / "pets").glob(f"{Path(old).name}-*")

@@ -1,19 +1,21 @@
 """What a training on a new dataset requests of the training that it continues, and what is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipeline.commands import training
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
-from pipeline.errors import BadInput, SettingsError
+from pipeline.errors import BadInput, DatasetError, SettingsError
 from pipeline.runs.changes import DATASET, load_changes, replace_changes
 from pipeline.runs.continuation import continued_settings, end_of, request_continuation, save_measured
-from pipeline.runs.files import OFFERS, RESULT
+from pipeline.runs.files import OFFERS, RESULT, RUN
 from pipeline.runs.launch import prepare_run
-from pipeline.runs.run import Run, checkpoint_name
+from pipeline.runs.run import Run, checkpoint_name, save_run
 from tests.conftest import MakeImages, jpeg
 from tests.published import publish
 from tests.runs.one_change import request_change
@@ -86,9 +88,53 @@ def test_an_offer_comes_whole_with_its_promise(run: Run, source: Path):
     assert continued_settings(run.folder, {"prepare": "resize"}).prepare_size == 36
 
 
+@pytest.mark.parametrize("also", [{}, {"prepare_size": 256}, {"cache": "auto", "prefetch_batches": 4}])
+def test_a_promise_counts_if_the_new_run_has_all_its_values(run: Run, source: Path, also: dict[str, Any]):
+    """It may name values that the training has already."""
+    offer = {**OFFER, "change": {"prepare": "resize", **also}}
+    (run.folder / OFFERS).write_text(json.dumps({"offers": [{**OFFER, "change": {"cache": "off"}}, offer]}))
+    settings = continued_settings(run.folder, {"prepare": "resize"})
+    assert request_continuation(settings, load(built(settings, source)), "Ada").promised == (1.6, 1.5, 1.7)
+
+
+def test_what_belongs_to_an_offer_changes_no_other_setting(run: Run, source: Path, tmp_path: Path):
+    """Another user of the workspace may have written the file."""
+    crafted = {"source_uri": "/etc", "publish_uri": "/tmp", "model": "os:system", "workspace": "/", "epochs": 9}
+    offer = {**OFFER, "change": {**OFFER["change"], **crafted}}
+    (run.folder / OFFERS).write_text(json.dumps({"offers": [offer]}))
+    settings = continued_settings(run.folder, {"prepare": "resize"})
+    assert (settings.prepare_size, settings.source_uri, settings.workspace) == (36, str(source), str(tmp_path))
+    assert (settings.publish_uri, settings.model, settings.epochs) == ("", run.settings.model, 5)
+
+
+@pytest.mark.parametrize("name", ["checkpoints", ".changes.jsonl.lock", "changes.jsonl"])
+def test_a_link_to_a_place_that_is_not_allowed_is_refused(
+    run: Run, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    settings = continued_settings(run.folder, {"compression": "gzip"})
+    dataset = load(built(settings, source))
+    (secret := tmp_path / "secret").write_text("s")
+    (run.folder / name).symlink_to(secret)
+    monkeypatch.setenv("TENFOLD_ALLOWED_WORKSPACES", str(run.folder.parents[2] / "runs"))
+    monkeypatch.setenv("TENFOLD_ALLOWED_PUBLISH", str(tmp_path / "datasets"))
+    later = replace(run, settings=run.settings.model_copy(update={"continues": str(run.folder)}))
+    for use in (
+        lambda: continued_settings(run.folder, {"compression": "gzip"}),
+        lambda: request_continuation(settings, dataset, "Ada"),
+        lambda: end_of(run.folder),
+        replace(later, folder=tmp_path / "runs" / "later" / "x").require_allowed,
+    ):
+        with pytest.raises(SettingsError, match=f"the place '.*{name}' is outside what"):
+            use()
+    assert secret.read_text() == "s"
+
+
 def test_the_same_request_is_stored_once_and_another_dataset_is_refused(run: Run, source: Path):
     first = requested(run, source, compression="gzip")
     assert requested(run, source, by="Ben", compression="gzip") == first
+    before = (run.folder / "changes.jsonl").stat().st_mtime_ns
+    assert requested(run, source, compression="gzip") == first
+    assert (run.folder / "changes.jsonl").stat().st_mtime_ns == before
     assert load_changes(run.folder) == [first]
     with pytest.raises(BadInput, match=r"already ends for another dataset: .*compression=gzip on a new dataset"):
         requested(run, source, prepare="resize")
@@ -123,10 +169,72 @@ def test_a_source_that_changed_meanwhile_is_refused(run: Run, source: Path):
     assert load_changes(run.folder) == []
 
 
+def test_a_source_with_another_image_instead_of_one_is_refused(run: Run, source: Path):
+    """The numbers of examples are the same."""
+    next((source / "a").iterdir()).write_bytes(jpeg(99))
+    with pytest.raises(BadInput, match=r"has other examples than .*: the source has changed meanwhile"):
+        requested(run, source, compression="gzip")
+    assert load_changes(run.folder) == []
+
+
+@pytest.mark.parametrize(("name", "value"), [("split_seed", 7), ("test_fraction", 0.1)])
+def test_another_setting_of_the_dataset_is_refused(run: Run, source: Path, name: str, value: float):
+    settings = continued_settings(run.folder, {"compression": "gzip"})
+    dataset = load(publish(source, Path(settings.workspace), compression="gzip", **{name: value}))
+    with pytest.raises(SettingsError, match=f"{name} must be .* as in the training that is continued, got {value}"):
+        request_continuation(settings, dataset, "Ada")
+    assert load_changes(run.folder) == []
+
+
+def test_a_training_with_callbacks_is_refused(source: Path, tmp_path: Path):
+    values = {"workspace": str(tmp_path), "source_uri": str(source), "image_size": 32, "callbacks": "mine:callback"}
+    run = prepare_run(settings_from(values), publish(source, tmp_path), "run")
+    settings = settings_from({**values, "continues": str(run.folder), "compression": "gzip"})
+    with pytest.raises(BadInput, match="has callbacks, whose state a new training would not have"):
+        continued_settings(run.folder, {"compression": "gzip"})
+    with pytest.raises(BadInput, match="has callbacks, whose state a new training would not have"):
+        request_continuation(settings, load(built(settings, source)), "Ada")
+
+
+def test_the_workspace_may_have_been_moved(run: Run, source: Path, tmp_path: Path):
+    moved = tmp_path.parent / f"{tmp_path.name}-moved"
+    tmp_path.rename(moved)
+    folder = moved / run.folder.relative_to(tmp_path)
+    settings = continued_settings(folder, {"compression": "gzip"})
+    assert (settings.workspace, settings.continues) == (str(moved), str(folder))
+    moved.rename(tmp_path)
+
+
 def test_other_settings_of_the_training_are_refused(run: Run, source: Path):
     settings = continued_settings(run.folder, {"compression": "gzip"}).model_copy(update={"learning_rate": 0.5})
     with pytest.raises(SettingsError, match=r"learning_rate must be 0\.001 as in the training that is continued, got"):
         request_continuation(settings, load(built(settings, source)), "Ada")
+
+
+def test_a_training_does_not_end_for_one_that_cannot_start(run: Run, source: Path):
+    settings = continued_settings(run.folder, {"compression": "gzip"})
+    dataset = built(settings, source)
+    next(dataset.glob("*.tfrecord*")).unlink()
+    with pytest.raises(DatasetError, match="is missing"):
+        training._end_continued(settings, dataset, "Ada")
+    assert load_changes(run.folder) == []
+
+
+@pytest.mark.parametrize(
+    ("dag", "words"), [("", "run it again with its own command"), ("d", "clear its task `train` in Airflow")]
+)
+def test_nobody_waits_for_a_training_that_is_not_running(
+    run: Run, source: Path, monkeypatch: pytest.MonkeyPatch, dag: str, words: str
+):
+    monkeypatch.setattr(training, "STARTS_IN_S", 0.0)
+    save_run(replace(run, dag=dag))
+    settings = continued_settings(run.folder, {"compression": "gzip"})
+    dataset = built(settings, source)
+    with pytest.raises(BadInput, match=f"is not running on this machine, so it does not end its epoch: {words}"):
+        training._end_continued(settings, dataset, "Ada")
+    # It ends as soon as it runs. This one is complete already, and needs it no more.
+    (prepare_run(settings, dataset, training.RUN_ID).folder / RESULT).write_text('{"run": "x"}')
+    training._end_continued(settings, dataset, "Ada")
 
 
 def test_a_training_of_another_workspace_is_refused(run: Run, source: Path, tmp_path: Path):
@@ -152,13 +260,13 @@ def test_a_training_that_was_over_before_leaves_nothing(run: Run, source: Path):
         requested(run, source, compression="gzip")
 
 
-def test_a_training_has_ended_once_its_checkpoint_is_there(run: Run, source: Path):
-    """The mirror of a bucket copies the checkpoints after the result."""
+def test_a_training_has_ended_with_its_last_checkpoint(run: Run, source: Path):
     change = requested(run, source, compression="gzip")
     answer = change.__class__(**{**change.__dict__, "epoch": 3})
     replace_changes(run.folder, {change: answer})
     (run.folder / RESULT).write_text('{"run": "x"}')
-    assert end_of(run.folder) is None
+    with pytest.raises(BadInput, match=r"has ended, but .*/checkpoint-000002-\d+\.npz is missing: train"):
+        end_of(run.folder)
     checkpoint = run.folder / "checkpoints" / checkpoint_name(2, 2 * run.steps_per_epoch)
     checkpoint.parent.mkdir()
     checkpoint.touch()
@@ -169,6 +277,9 @@ def test_a_training_has_ended_once_its_checkpoint_is_there(run: Run, source: Pat
     assert requested(run, source, compression="gzip") == answer
     save_measured(run.folder, change.__class__(**{**answer.__dict__, "measured": 1.5}))
     assert [each.measured for each in load_changes(run.folder)] == [1.5]
+    (run.folder / RUN).unlink()
+    with pytest.raises(DatasetError, match="is not the folder of a training"):
+        end_of(run.folder)
 
 
 def test_changes_at_an_epoch_are_kept(run: Run):

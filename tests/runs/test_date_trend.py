@@ -30,7 +30,7 @@ def test_the_probability_of_a_rise_by_chance(values: Sequence[float], p: float) 
 def test_a_dataset_that_gets_worse_is_named_with_its_numbers() -> None:
     words = trend_words(dates([16, 16, 14, 14, 12, 8], [0, 0, 2, 2, 4, 8]), "images")
     assert words == (
-        "It is getting worse: over the last 6 dates, the share of rejected images rises from 0.0% to 50% (p = 0.0097) "
+        "It is getting worse: over the last 6 dates, the share of rejected images rises from 0% to 50% (p = 0.0097) "
         "and the number of images falls from 16 to 8 (p = 0.0097)."
     )
     drifting = trend_words(dates([9] * 6, [0] * 6, [0.01, 0.02, 0.05, 0.08, 0.1, 0.3]), "rows")
@@ -40,12 +40,12 @@ def test_a_dataset_that_gets_worse_is_named_with_its_numbers() -> None:
 def test_a_change_that_chance_explains_is_no_trend() -> None:
     words = trend_words(dates([16, 12, 16, 15, 16], [0, 4, 0, 1, 0]), "images")
     assert words == (
-        "It shows no trend beyond chance: over the last 5 dates, the share of rejected images was 0.0% to 25%, "
-        "last 0.0%; the number of images was 12 to 16, last 16."
+        "It shows no trend beyond chance: over the last 5 dates, the share of rejected images was 0% to 25%, "
+        "last 0%; the number of images was 12 to 16, last 16."
     )
 
 
 def test_only_the_newest_dates_count_and_few_dates_are_no_trend() -> None:
     rising = dates([10] * 40, [*range(10), *[0] * 30])
-    assert "over the last 30 dates, the share of rejected images was 0.0%" in trend_words(rising, "images")
+    assert "over the last 30 dates, the share of rejected images was 0%" in trend_words(rising, "images")
     assert trend_words(rising[:4], "images") == "A trend over the dates needs 5 published dates."

@@ -468,7 +468,7 @@ def shown(workspace: Place, capsys: pytest.CaptureFixture[str], *options: str) -
 def test_the_command_shows_a_line_for_each_month_and_the_problems(copied: Path, capsys: pytest.CaptureFixture[str]):
     text = shown(copied, capsys)
     assert text.startswith("birds: 6 of 8 dates published, from 2026-01-01 to 2026-01-08, one per day\nchampion: ")
-    assert "\nIt shows no trend beyond chance: over the last 6 dates, the share of rejected images was 0.0%;" in text
+    assert "\nIt shows no trend beyond chance: over the last 6 dates, the share of rejected images was 0%;" in text
     assert "\n2026-01  ##o-oxo~\n" in text
     assert "  2026-01-04  1 date missing\n  2026-01-06  not published: " in text
     assert "  2026-01-08  published, drifted: the drift of sizes is " in text

@@ -81,7 +81,32 @@ def test_files_that_refer_to_others_are_uploaded_after_them(gcs: FakeGcs, folder
     assert set(there(gcs)) <= {"record/batches-00000.csv"}
     Mirror(folder, PLACE).sync()
     order = sorted(names, key=lambda name: gcs.generation("bucket", f"{PLACE.key}/{name}"))
-    assert order[2:] == ["best.json", "result.json", "checkpoints/checkpoint-7.npz"]
+    assert order[2:] == ["best.json", "checkpoints/checkpoint-7.npz", "result.json"]
+
+
+def test_a_result_is_uploaded_only_with_the_last_checkpoint(
+    gcs: FakeGcs, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Another training continues from that checkpoint. This one ends during the sync."""
+    files_of = mirror._files
+
+    def files_then_the_end(looked_at: Path, before: str = "") -> dict:
+        found = files_of(looked_at, before)
+        write(folder, {"checkpoints/checkpoint-1.npz": "x", "result.json": "x"})
+        return found
+
+    ours = Mirror(folder, PLACE)
+    ours.sync()
+    monkeypatch.setattr(mirror, "_files", files_then_the_end)
+    ours.sync()
+    assert "result.json" not in there(gcs)
+    fault = gcs.fail("status", on="insert", matches="checkpoint", code=403)
+    with pytest.raises(AccessError):
+        ours.sync()
+    assert fault.fired
+    assert "result.json" not in there(gcs)
+    ours.sync()
+    assert {"checkpoints/checkpoint-1.npz", "result.json"} <= there(gcs).keys()
 
 
 def test_a_checkpoint_written_during_a_sync_is_uploaded_by_the_next_sync(

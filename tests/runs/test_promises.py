@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import pytest
 
 from pipeline.errors import DatasetError, SettingsError
 from pipeline.evaluation.estimates import Estimate
+from pipeline.monitor.record import RecordSink, rows
 from pipeline.runs.changes import CONTINUES, DATASET, Change, load_changes
 from pipeline.runs.files import CHANGES
 from pipeline.runs.promises import (
     TABLE,
     Promise,
+    epochs_since_change,
     load_promises,
     promises_on,
     prove,
@@ -46,6 +49,16 @@ def test_a_gain_is_measured_from_whole_epochs_with_all_that_is_between_them(tmp_
     assert str(measured) == (
         "from epoch 3 on: prefetch_batches=16, by ann: promised 1.6 times faster (1.5 to 1.75), measured 1.6"
     )
+
+
+def test_the_first_epoch_with_a_change_counts_only_until_another_one_has_ended(tmp_path: Path):
+    """It opened its input again, which took as long as its steps."""
+    epochs = [(0.5, 0.5), (0.5, 0.5), (0.2, 0.4), (0.2, 0.2)]
+    for count, gain in ((3, 0.5 / 0.4), (4, 0.5 / 0.2)):
+        record = record_epochs(tmp_path / str(count), epochs[:count])
+        assert with_measurements(record, [CHANGE], EPOCHS)[0].measured == pytest.approx(gain, abs=1e-3)
+        assert [*epochs_since_change(record, [CHANGE]).index] == [*range(4, count + 1)]
+        assert [*epochs_since_change(record, [replace(CHANGE, refused="why")]).index] == [*range(1, count + 1)]
 
 
 @pytest.mark.parametrize(
@@ -81,6 +94,12 @@ def test_a_cache_is_measured_when_the_last_of_its_epochs_has_ended(tmp_path: Pat
     assert with_measurements(record, [cache], epochs=4) == [cache]
     [measured] = with_measurements(record, [cache], epochs=3)
     assert measured.measured == pytest.approx(50 / 30, abs=1e-3)
+    with closing(RecordSink(tmp_path / "resumed")) as resumed:  # An attempt resumed in the epoch that fills the cache.
+        for kind in ("batches", "epochs"):
+            for row in rows(record, kind):
+                is_first = kind == "batches" and row.step == STEPS + 2
+                resumed.write(replace(row, values=row.values | ({"first": 1.0} if is_first else {})))
+    assert with_measurements(tmp_path / "resumed", [cache], epochs=3)[0].measured == measured.measured
     other = replace(CHANGE, epoch=3)  # The promise is about epochs without it.
     assert with_measurements(record, [cache, other], epochs=3)[0] == cache
 

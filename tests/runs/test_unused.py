@@ -10,6 +10,7 @@ from pipeline.runs.unused import (
     BUILDING,
     CHAMPION,
     CONTINUABLE,
+    CONTINUED,
     COPY_USED,
     CURRENT,
     DAY_S,
@@ -47,6 +48,7 @@ IMAGES = stored("images", "raw")
 COPY = stored("copy of a run", "local/r/t")
 LATER = stored("run", "runs/s/t", 50, version="new")
 STARTED = replace(RUN, is_complete=False)
+CONTINUING = stored("run", "runs/c/t", version="new", is_complete=False, continues="r/t")
 STARTED_COPY = stored("copy of a run", "local/r/t", version="old", is_complete=False, can_continue=True)
 OF_R, OF_S = Promoted("r/t", "old"), Promoted("s/t", "other")
 
@@ -101,6 +103,11 @@ def of(*folders: Stored, current: tuple[str, ...] = (), promoted: tuple[Promoted
         (of(asked := replace(RUN, is_asked=True), LATER), asked, ASKED),
         (of(RUN, LATER, STARTED_COPY), RUN, COPY_USED),
         (of(RUN, LATER, replace(COPY, changed_s=NOW_S)), RUN, COPY_USED),
+        (of(RUN, LATER, replace(CONTINUING, can_continue=True)), RUN, CONTINUED),
+        (of(RUN, LATER, replace(CONTINUING, changed_s=NOW_S)), RUN, CONTINUED),
+        (of(OLD, NEW, RUN, LATER, replace(CONTINUING, changed_s=NOW_S)), OLD, TRAINED_ON),
+        (of(RUN, LATER, CONTINUING), RUN, ""),
+        (of(RUN, LATER, replace(CONTINUING, is_complete=True, changed_s=NOW_S)), RUN, ""),
         (of(linked := replace(RUN, stays=LINK), LATER), linked, LINK),
         (of(young := replace(RUN, changed_s=NOW_S - DAY_S), replace(LATER, changed_s=NOW_S)), young, YOUNG),
         (of(STARTED), STARTED, ""),

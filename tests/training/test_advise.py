@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from pipeline.commands.advise import advise, facts_of_run
+from pipeline.commands.advise import _answer, advise, facts_of_run
 from pipeline.config.automatic import training_settings
 from pipeline.dataset.manifest import load
 from pipeline.errors import SettingsError
 from pipeline.images.examine import Rules
 from pipeline.input.cache import cached_bytes
 from pipeline.input.options import batch_options
+from pipeline.monitor.limits import Limit
 from pipeline.runs.changes import Change
 from pipeline.runs.files import CHANGES
 from pipeline.runs.launch import prepare_run
@@ -23,7 +24,8 @@ from pipeline.runs.run import load_result, load_run
 from pipeline.system.host import host_facts
 from pipeline.training.advise import _core_s, measure_missing
 from pipeline.training.job import run_job
-from pipeline.tuning.predictions import PREPARED
+from pipeline.tuning.predictions import PREPARED, Hardware
+from tests.tuning.test_predictions import DECODING, epochs, facts, with_shares
 
 
 def advised(run: Path, **options: Any) -> dict[str, Any]:
@@ -85,6 +87,13 @@ def test_the_time_to_prepare_an_image_is_measured(tmp_path: Path, published: Pat
     values = {"workspace": str(tmp_path), "local_folder": str(tmp_path), "image_size": 32}
     run = prepare_run(training_settings(values), published, "run")
     assert 0 < _core_s(run, load(published), Rules(check="header", prepare="raw", prepare_size=37)) < 1
+
+
+@pytest.mark.parametrize(("callbacks", "limit"), [(0.0, Limit.BETWEEN_EPOCHS), (0.4, Limit.CALLBACKS)])
+def test_work_between_epochs_is_named_after_callbacks_only_if_they_do_most_of_it(callbacks: float, limit: Limit):
+    """Half of the time passes between two epochs, without a validation."""
+    of = facts(with_shares(DECODING, callbacks=callbacks), epochs=epochs(0.45))
+    assert _answer(of, Hardware(step_ms=0.001, cores=1000))["limit"] == limit.value
 
 
 def test_hardware_must_be_some(tmp_path: Path):

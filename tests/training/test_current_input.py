@@ -13,7 +13,7 @@ import tensorflow as tf
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.input import cache, order
-from pipeline.runs.changes import load_changes, request_changes
+from pipeline.runs.changes import Change, load_changes, request_changes, request_dataset, take_over
 from pipeline.runs.files import CHANGES
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run
@@ -217,4 +217,40 @@ def test_nothing_changes_with_advice_off(settings: Settings, published: Path):
     with opened(run, published) as current:
         current.begin(1, 0)
         assert current.effect.settings.prefetch_batches == 4
+    assert load_changes(run.folder)[0].is_requested
+
+
+def test_a_training_that_continues_another_one_trains_an_epoch_before_it_ends_for_a_third_one(
+    settings: Settings, published: Path
+):
+    """The request comes while it loads. Without an epoch of its own, it would have no best model."""
+    run = prepare_run(settings, published, "run")
+    take_over(run.folder, Change("dataset", "compression=gzip", at=1.0, by="Ada", epoch=3))
+    request_dataset(run.folder, {"prepare": "raw"}, by="Ben")
+    with opened(run, published, Position(2, 2 * STEPS)) as current:
+        current.begin(3, 2 * STEPS)
+        assert not current.is_continued(3, 2 * STEPS)
+        assert load_changes(run.folder)[1].is_requested
+        assert current.is_continued(4, 3 * STEPS)
+    assert [change.epoch for change in load_changes(run.folder)] == [3, 4]
+
+
+def test_an_attempt_with_advice_off_ends_before_the_epoch_that_the_one_before_it_has_stored(
+    settings: Settings, published: Path
+):
+    run = prepare_run(settings, published, "run")
+    request_dataset(run.folder, {"prepare": "raw"}, by="Ada")
+    with opened(run, published, Position(1, STEPS)) as current:
+        assert current.is_continued(2, STEPS)
+    run = prepare_run(settings.model_copy(update={"advice": "off"}), published, "run")
+    with opened(run, published, Position(1, STEPS)) as current:
+        assert current.is_continued(2, STEPS)
+
+
+def test_a_training_with_advice_off_does_not_end_for_another_one(settings: Settings, published: Path):
+    run = prepare_run(settings, published, "run")
+    request_dataset(run.folder, {"prepare": "raw"}, by="Ada")
+    run = prepare_run(settings.model_copy(update={"advice": "off"}), published, "run")
+    with opened(run, published, Position(1, STEPS)) as current:
+        assert not current.is_continued(2, STEPS)
     assert load_changes(run.folder)[0].is_requested

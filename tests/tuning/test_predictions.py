@@ -13,6 +13,7 @@ import pytest
 
 from pipeline.config.automatic import training_settings
 from pipeline.evaluation.estimates import Estimate
+from pipeline.monitor.epochs import whole_epochs
 from pipeline.monitor.limits import Limit, Part
 from pipeline.monitor.load import Load
 from pipeline.monitor.verdict import Verdict
@@ -28,6 +29,7 @@ from pipeline.tuning.predictions import (
 )
 from pipeline.tuning.rates import observed
 from pipeline.tuning.stages import StageCosts, save_stages
+from tests.monitor.epoch_records import EXAMPLES, record_epochs
 
 SETTINGS = {"image_size": 64, "batch_size": 10, "epochs": 4, "cache": "off", "crop": "random_resized"}
 
@@ -103,6 +105,31 @@ def test_a_checkpoint_that_the_steps_hid_shows_if_they_become_faster():
     """It takes 0.3 s beside 0.45 s of steps. With 0.09 s of steps, an epoch lasts as long as a checkpoint."""
     assert found(facts(epochs=epochs(0.0, 0.0, checkpoint_s=0.3)), "prepare").factor.value == pytest.approx(1.5)
     assert found(facts(epochs=epochs(0.0, 0.0, checkpoint_s=0.08)), "prepare").factor.value == pytest.approx(5)
+
+
+@pytest.mark.parametrize("checkpoint_s", [0.0, 2.9, 3.4, 3.9, 9.0])
+def test_the_rates_reproduce_the_epochs_they_come_from(tmp_path: Path, checkpoint_s: float):
+    """Of 4 s, 2 s are steps, 1 s is validation, and 1 s is after the checkpoint before, if not the wait for it."""
+    record = record_epochs(tmp_path, [(2.0, 4.0)] * 3, validation=1.0, checkpoint=checkpoint_s)
+    steps_us = 2e6 / EXAMPLES
+    found = observed(verdict(Limit.DECODING, us=steps_us, own_cores=2.0), None, whole_epochs(record))
+    assert np.median(found.whole_us) == pytest.approx(4e6 / EXAMPLES)
+
+
+def test_a_checkpoint_that_is_not_complete_yet_may_take_as_long_as_the_others():
+    """Of four epochs with a checkpoint of 0.3 s each, the first does not know it."""
+    of = epochs(0.0, 0.0, 0.0, 0.0, checkpoint_s=0.3)
+    of.loc[0, "checkpoint_s"] = np.nan
+    assert found(facts(epochs=of), "prepare").factor.value == pytest.approx(1.5)
+    assert found(facts(epochs=epochs(0.0, checkpoint_s=np.nan)), "prepare").factor.value == pytest.approx(5)
+
+
+def test_no_more_is_saved_than_an_epoch_takes():
+    """Its images are kept, so that only its one epoch decodes them. It may take 12.7 times 12% longer, or less."""
+    of = replace(DECODING, slices_us=[450.0, 550.0])
+    settings = {"cache": "memory", "epochs": 1, "crop": "random"}
+    value, low, high = found(facts(of, settings=settings), "prepare").factor
+    assert 0 < low < value < high
 
 
 @pytest.mark.parametrize("name", ["prepare", "cache"])
@@ -222,6 +249,7 @@ def test_larger_records_name_the_disk_that_they_need():
 def test_validation_and_gaps_can_be_the_limit_on_other_hardware():
     fast = Hardware(step_ms=0.001, cores=1000)
     assert rates_on(facts(with_shares(DECODING, validation=0.5)), fast).limit() is Limit.VALIDATION
+    assert rates_on(facts(epochs=epochs(0.45)), fast).limit() is Limit.BETWEEN_EPOCHS
     rates = rates_on(facts(), Hardware(step_ms=20.0))
     assert replace(rates, gap_us=2 * rates.step_us).limit() is Limit.BUFFER
 

@@ -31,7 +31,12 @@ function run_of(row) {
 
 function state_of(row) {
   const badge = element("span", {class: `badge ${row.state}`}, row.name);
-  const links = row.links.flatMap(([words, address]) => [" ", page_link(address, words)]);
+  // Many rows have a link with the same words.
+  const links = row.links.flatMap(([words, address]) => {
+    const link = page_link(address, words);
+    link.setAttribute("aria-label", `${words} of ${row.run_id}`);
+    return [" ", link];
+  });
   return element("div", {}, badge, ...links, ...(row.words ? [element("p", {class: "soft"}, row.words)] : []));
 }
 

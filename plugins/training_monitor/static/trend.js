@@ -4,9 +4,12 @@ import {RequestError, element, request_json, run_link, table} from "./monitor.js
 const EVERY_MS = 60000, CONTINUE_MS = 300;
 const WIDTH = 240, HEIGHT = 64, EDGE = 6, RADIUS = 2.5;
 
+// As `percent` of `pipeline/monitor/diagnosis.py` writes it.
 function percent(value) {
   if (value === 0) return "0%";
-  return value < 0.0005 ? "under 0.1%" : `${(100 * value).toFixed(value >= 0.1 ? 0 : 1)}%`;
+  if (value < 0.0005) return "under 0.1%";
+  const is_close = value < 0.1 || (value >= 0.995 && value < 0.9995);
+  return `${(100 * value).toFixed(is_close ? 1 : 0)}%`;
 }
 const accuracy = value => `${(100 * value).toFixed(1)}%`;
 const whole = value => value.toLocaleString("en", {maximumFractionDigits: 0});
@@ -44,11 +47,12 @@ function chart_of({id, name, text}, trainings) {
     const title = svg("title", {}, `${name_of(training)}, ${day_of(training)}: ${text(value)}`);
     return svg("circle", {cx: x(index), cy: y(value), r: is_worse ? 2 * RADIUS : RADIUS, class: is_worse ? "worse" : ""}, title);
   });
-  const label = `${name} of the last ${trainings.length} trainings: ${text(low)} to ${text(high)}, last ${text(values.at(-1))}`;
+  const [lowest, highest, last] = [low, high, values.at(-1)].map(text);
+  const range = lowest !== highest ? `${lowest} to ${highest}` : known.length > 1 ? "unchanged" : "";
+  const label = `${name} of the last ${trainings.length} trainings: ${range ? `${range}, ` : ""}last ${last}`;
   const drawn = svg("svg", {viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label}, svg("path", {d: path}), ...points);
-  const range = low < high ? `${text(low)} to ${text(high)}` : known.length > 1 ? "unchanged" : "";
   return [element("figure", {class: "trend"},
-    element("figcaption", {}, element("span", {}, name), element("strong", {}, text(values.at(-1)))), drawn,
+    element("figcaption", {}, element("span", {}, name), element("strong", {}, last)), drawn,
     element("p", {class: "soft"}, range))];
 }
 

@@ -27,7 +27,7 @@ from pipeline.monitor.row import Row
 from pipeline.runs.decision import Decision
 from pipeline.runs.files import COMET_LOGGED
 from pipeline.runs.launch import prepare_run
-from pipeline.runs.run import Best, Run, load_result, load_run, save_best, save_result
+from pipeline.runs.run import Best, Run, load_result, load_run, save_best, save_early_end, save_result
 from pipeline.stages.build import build
 from pipeline.storage import BucketPath, Place, copy_new, objects, place_of, read_json, write_json
 from pipeline.training.log.experiment import (
@@ -92,6 +92,17 @@ def test_a_result_has_a_wait_fraction_only_after_enough_steps(run: Run):
     result = load_result(run.folder)
     assert result is not None
     assert (result["wait_fraction"], result["step_ms"]) == (0.25, 4.0)
+
+
+def test_the_epochs_of_a_result_do_not_depend_on_the_record(run: Run):
+    """A disk that was full may have lost the rows of the epochs."""
+    for path in (run.folder / "record").glob("epochs*"):
+        path.unlink()
+    save_early_end(run, 3)
+    save_result(run, "", lambda verdict: verdict.sentence)
+    result = load_result(run.folder)
+    assert result is not None
+    assert result["epochs"] == 3
 
 
 def log_results(run: Run, **environment: str) -> str:
