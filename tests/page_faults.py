@@ -45,9 +45,12 @@ _FAULTS = r"""() => {
     if (is_read && is_level && is_shown(parent) && !is_in_hidden_text(parent)) texts.push(node);
   }
 
-  // Words of up to 12 letters that do not fit into a line. A line may end at a hyphen.
+  // Words of up to 12 letters that do not fit into a line, and dates of tables. Another line may end at a hyphen.
   const range = document.createRange();
-  const broken = texts.flatMap(node => [...node.data.matchAll(/(?<![^\s-])[^\s-]{2,12}(?![^\s-])/g)].filter(word => {
+  const SHORT = /(?<![^\s-])[^\s-]{2,12}(?![^\s-])/g, DATE = /(?<!\S)\d{4}-\d\d-\d\d(?!\S)/g;
+  const patterns_of = node => (node.parentElement.closest("td, th") ? [SHORT, DATE] : [SHORT]);
+  const words_of = node => patterns_of(node).flatMap(each => [...node.data.matchAll(each)]);
+  const broken = texts.flatMap(node => words_of(node).filter(word => {
     range.setStart(node, word.index);
     range.setEnd(node, word.index + word[0].length);
     return new Set([...range.getClientRects()].map(({top}) => Math.round(top))).size > 1;

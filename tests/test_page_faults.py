@@ -11,6 +11,7 @@ __all__ = ["browser"]
 ODD = (
     "trained for 1 epochs",
     "from 90% (A) to 90% (B)",
+    "60.0% to 60.0%",
     "An epoch took from 1.8 s to 1.8 s (median 1.8 s)",
     "The difference is +0.0 points",
     "0.0 GB left",
@@ -28,6 +29,7 @@ ODD = (
 SOUND = (
     "1 epoch, 2 epochs, 21 epochs and 0.1 epochs",
     "from 1.8 s to 1.81 s",
+    "1 to 10, 0.1 to 1 and -0.74% to 0.74%",
     "0.0% of 10 images, and 0.05 points",
     "epoch 1 of 3, at step 17,110,247",
     "1 to 10, 1 to 1,000, 5.0% to 5.01% and 12 to 12.5",

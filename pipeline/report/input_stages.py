@@ -7,8 +7,9 @@ from typing import Any
 
 from bokeh.models import HoverTool, Range1d
 
-from pipeline.monitor.diagnosis import percent, range_text
+from pipeline.monitor.diagnosis import percent
 from pipeline.report.drawing import BLUE, GRAY, GREEN, ORANGE, VERMILION, Figure, add_legend, new_plot
+from pipeline.system.wording import range_text
 from pipeline.tuning.stages import WORDS, StageCosts, slow_stage, stages_of_servers, time_text
 
 TITLE = "What the input does"

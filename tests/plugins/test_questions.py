@@ -8,12 +8,12 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pytest
@@ -28,10 +28,21 @@ from pipeline.monitor.verdict import diagnose_run, numbers
 from pipeline.report import write_report
 from pipeline.runs.files import OFFERS, VERDICT
 from pipeline.tuning.advice import with_advice
+from tests.axe import SIZES, serious
 from tests.browser import Seen, browser, patient
 from tests.plugins.site import login_of, serving
 from tests.plugins.test_dates_page import add_dated_run
-from tests.plugins.test_screens import CALENDAR, CHARTED, PLOTTED, TRENDED, Made, described
+from tests.plugins.test_screens import (
+    CALENDAR,
+    CHARTED,
+    PLOTTED,
+    SAID,
+    TRENDED,
+    Made,
+    described,
+    look,
+    place_of_picture,
+)
 from tests.plugins.test_waits import set_tasks
 from tests.published import publish
 from tests.report.evaluated import evaluated, predictions
@@ -106,7 +117,8 @@ def starving(folder: Path) -> Path:
             epoch_began = now
     records.close()
     offer = {"change": {"cache": "memory"}, "words": "2.4 times faster (2.1 to 2.7)", "promised": [2.4, 2.1, 2.7]}
-    (folder / OFFERS).write_text(json.dumps({"offers": [offer]}))
+    shrink = {"change": {"prepare": "resize", "prepare_size": 160}, "words": "2.0 times faster (1.7 to 2.4)"}
+    (folder / OFFERS).write_text(json.dumps({"offers": [offer, {**shrink, "promised": [2.0, 1.7, 2.4]}]}))
     return folder
 
 
@@ -384,3 +396,37 @@ def test_a_question_is_answered_in_two_pages_and_two_screens(
     assert found["pages"] <= 2
     assert found["screens"] <= 2
     assert re.search(r"\d", found["answer"])
+
+
+PAGES: Mapping[str, tuple[Callable[[Team], str], str]] = {
+    "list of a team": (lambda made: "/tenfold/trainings", TRENDED),
+    "tab that waits for data": (lambda made: made.address("run", "manual__running"), CHARTED),
+    "tab of a waiting run": (lambda made: made.address("run", "manual__waiting_1"), SAID),
+    "report of a seed": (lambda made: made.address("report", made.seeds[0]), PLOTTED),
+    "comparison of seeds": (lambda made: made.address("compare", *made.seeds), PLOTTED),
+    "dates that get worse": (lambda made: "/tenfold/dates", CALENDAR),
+}
+"""The pages with the answers: their address, and the condition in the browser that they are complete."""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", SIZES)
+@pytest.mark.parametrize("name", PAGES, ids=lambda name: name.replace(" ", "_"))
+def test_nothing_is_cut_or_covered_in_the_pages_with_the_answers(
+    browser: Browser, team: tuple[str, Team], tmp_path: Path, name: str, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    url, made = team
+    address, is_complete = PAGES[name]
+    size: ViewportSize = {"width": width, "height": 900}
+    with patient(browser.new_context(base_url=url, viewport=size, color_scheme=scheme)) as context:
+        context.add_cookies(login_of(url, *made.teams, role="user"))
+        seen = Seen(context.new_page())
+        seen.page.goto(address(made))
+
+        def take_picture(suffix: str) -> None:
+            place = place_of_picture(tmp_path, f"{name} {width} {scheme}{suffix}")
+            seen.page.screenshot(path=place, full_page=True)
+
+        look(seen.page, is_complete, take_picture)
+        assert serious(seen.page) == []
+        assert seen.complaints == []

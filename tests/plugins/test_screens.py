@@ -209,7 +209,7 @@ def changing_tab(made: Made) -> str:
     training = rich_run(made.folder / "training", begin=time.time() - 40)
     (training / RESULT).unlink()
     values = training_settings({"epochs": 9}).model_dump()
-    (training / "run.json").write_text(json.dumps({"format": RUN_FORMAT, "settings": values, "steps_per_epoch": 100}))
+    (training / "run.json").write_text(json.dumps({"format": RUN_FORMAT, "settings": values, "steps_per_epoch": 60}))
     offer = {"change": {"checkpoint_steps": 50}, "words": "1.6 times faster (1.5 to 1.7)", "promised": [1.6, 1.5, 1.7]}
     (training / OFFERS).write_text(json.dumps({"offers": [offer]}))
     made.add("manual__2026-01-01T00:00:00+00:00", training, state="running")
