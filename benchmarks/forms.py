@@ -75,7 +75,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--peer", action="store_true", help="also write the files with TFDS, in .bench/peers")
     parser.add_argument("--cold", action="store_true", help="empty the page cache before each build, as root")
     parser.add_argument("--json", type=Path, help="file for every figure")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.cold and os.geteuid() != 0:
+        parser.error("--cold empties the page cache, which only root may do: run it as root, or leave --cold out")
+    return options
 
 
 def measure(options: argparse.Namespace) -> Mapping[str, list[dict[str, float]]]:

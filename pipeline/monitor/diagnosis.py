@@ -175,6 +175,11 @@ def three_digits(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def range_text(low: str, high: str) -> str:
+    """Write a range as in 5% to 7%, and one that shows a single value as this value."""
+    return low if low == high else f"{low} to {high}"
+
+
 def percent(fraction: float) -> str:
     """Return 41%, but 4.2% and 99.6%, because the next digit matters there. "0.0%" would not say if it is nothing."""
     if fraction == 0:

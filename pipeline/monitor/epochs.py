@@ -17,10 +17,11 @@ PAUSE_S = 1.0
 """Less time than this passes between the last step of an epoch and its validation."""
 
 
-def whole_epochs(record: Path) -> "pandas.DataFrame":
+def whole_epochs(record: Path, since: float | None = None) -> "pandas.DataFrame":
     """Return a row for each epoch of a record that has ended. The index is its number, from 1.
 
-    The columns are, in seconds, but for the last two:
+    With `since`, the epochs that had ended by then (Unix s) may be missing or wrong, and old parts of the record are
+    not read. The columns are, in seconds, but for the last three:
 
     - `whole_s`: from the end of the epoch before to its own end, by the clock of the record. So it also has what no
       column explains: the wait for a checkpoint, an input that is opened again, a model that is saved.
@@ -32,11 +33,13 @@ def whole_epochs(record: Path) -> "pandas.DataFrame":
     - `examples`: number of training examples.
     - `starts`: whether a process began in it. Nothing says when such an epoch began, and its first step compiles. So
       `whole_s` is `steps_s` with validation and callbacks.
+    - `time`: its end (Unix s).
     """
-    batches = read(record, "batches", ["step/time_ms", "input/examples", "epoch", "first"])
-    rows = read(record, "epochs", [*_SECONDS.values()]).set_index("step")
+    batches = read(record, "batches", ["step/time_ms", "input/examples", "epoch", "first"], since)
+    rows = read(record, "epochs", [*_SECONDS.values()], since).set_index("step")
     found = rows[[*_SECONDS.values()]].set_axis([*_SECONDS], axis=1)
     of_epoch, steady = batches.groupby("epoch"), batches[is_steady(batches)].groupby("epoch")
+    found["time"] = rows["time"]
     found["steps_s"] = steady["step/time_ms"].mean() * of_epoch.size() / 1000
     found["examples"] = of_epoch["input/examples"].sum()
     begins = of_epoch["first"].max() > 0

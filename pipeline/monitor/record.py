@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from itertools import takewhile
+from math import inf
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -258,7 +259,9 @@ def _numbered(folder: Path, kind: str) -> list[tuple[int, Path]]:
     return sorted({(int(match[2]), folder / f"{match[1]}.csv") for match in matches if match})
 
 
-def read(folder: Path, kind: str, columns: Sequence[str] | None = None) -> "pandas.DataFrame":
+def read(
+    folder: Path, kind: str, columns: Sequence[str] | None = None, since: float | None = None
+) -> "pandas.DataFrame":
     """Return all rows of one kind, oldest first; an empty table if there is no record.
 
     A torn last line is dropped. A step or epoch that a resumed process repeated, or that an earlier process did beyond
@@ -269,6 +272,8 @@ def read(folder: Path, kind: str, columns: Sequence[str] | None = None) -> "pand
         kind: One of KINDS.
         columns: The metrics to read; None for all. A metric that was not recorded becomes a column of NaN. Damage in
             other columns of a closed segment is not noticed.
+        since: Leave out the segments whose rows all came before this time (Unix s). What a process repeated since then
+            is not looked for in them.
 
     Returns:
         A table with the columns time (Unix s), step (int64), and the metrics (float64, NaN if missing).
@@ -276,21 +281,27 @@ def read(folder: Path, kind: str, columns: Sequence[str] | None = None) -> "pand
     import pandas
 
     wanted = _every if columns is None else frozenset(columns).__contains__
-    table = pandas.concat([*chunks(folder, kind, wanted)], ignore_index=True)
+    table = pandas.concat([*chunks(folder, kind, wanted, since)], ignore_index=True)
     if columns is not None:
         table = table.reindex(columns=[*_TIME_AND_STEP, *columns])
     return table if kind == "samples" else surviving_rows(table)
 
 
-def chunks(folder: Path, kind: str, wanted: Callable[[str], bool]) -> "Iterator[pandas.DataFrame]":
+def chunks(
+    folder: Path, kind: str, wanted: Callable[[str], bool], since: float | None = None
+) -> "Iterator[pandas.DataFrame]":
     """Yield all rows of one kind, oldest first, CHUNK_ROWS or a few more at a time; at least one table.
 
-    Steps that were repeated later are in them. `wanted` says whether to read a metric, by its name.
+    Steps that were repeated later are in them. `wanted` says whether to read a metric, by its name. `since` is that of
+    `read`.
     """
     import pyarrow
 
     tables: list[pyarrow.Table] = []
     paths = segments(folder, kind)
+    if since is not None:
+        newest = (number for number in reversed(range(len(paths))) if (first_time(paths[number]) or inf) <= since)
+        paths = paths[next(newest, 0) :]
     for path in paths:
         tables.append(_rows(path, wanted))
         if path == paths[-1] or sum(map(len, tables)) >= CHUNK_ROWS:

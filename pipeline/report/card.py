@@ -14,11 +14,12 @@ from typing import Any
 
 from pipeline.dataset.manifest import CARD, Dataset, sample_images, to_json
 from pipeline.gate.notices import notices
+from pipeline.monitor.diagnosis import range_text
 from pipeline.plan.example_kind import kind_of
 from pipeline.report.components import Table, environment, fact_tables, pictures
 from pipeline.report.table_columns import columns_of
 from pipeline.storage import Place, write_whole
-from pipeline.system.wording import format_size, range_text
+from pipeline.system.wording import format_size
 
 SAMPLES = 48
 """Maximum number of sample images."""
@@ -304,8 +305,9 @@ def sides(quality: Mapping[str, Any]) -> str:
     statistics = quality.get("statistics") or {}
     if not statistics.get("images"):
         return ""
+    ends = ("min", "max")
     facts = [
-        f"{name} {range_text(*map('{:,}'.format, (side['min'], side['max'])))} pixels, {side['mean']:,.0f} on average"
+        f"{name} {range_text(*(f'{side[end]:,}' for end in ends))} pixels, {side['mean']:,.0f} on average"
         for name in ("height", "width")
         if (side := statistics[name])
     ]

@@ -14,7 +14,7 @@ from pipeline.config.settings import declared
 from pipeline.evaluation.answers import Metric
 from pipeline.evaluation.best_epoch import best_epoch, epoch_metric
 from pipeline.evaluation.metrics import figures_in
-from pipeline.monitor.diagnosis import three_digits
+from pipeline.monitor.diagnosis import range_text, three_digits
 from pipeline.report.compare import LETTERS, Comparison, names_of
 from pipeline.report.compare_words import MAX_NAMED, cells, head, lead_text, note, paragraphs
 from pipeline.report.compared_run import MEASURES, SPEED, TIMES, ComparedRun
@@ -23,7 +23,6 @@ from pipeline.report.drawing import BLUE, GREEN, ORANGE, PURPLE, VERMILION, Figu
 from pipeline.report.figures import MAX_EPOCHS, SIMULATED, shares_of_a_second
 from pipeline.report.page import page_of
 from pipeline.report.utilization import WHOLE
-from pipeline.system.wording import range_text
 
 _COLORS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE)
 _DASHES = ("solid", "6 3", "2 2", "8 3 2 3")

@@ -7,7 +7,7 @@ from typing import Any
 
 from bokeh.models import HoverTool, Range1d
 
-from pipeline.monitor.diagnosis import percent
+from pipeline.monitor.diagnosis import percent, range_text
 from pipeline.report.drawing import BLUE, GRAY, GREEN, ORANGE, VERMILION, Figure, add_legend, new_plot
 from pipeline.tuning.stages import WORDS, StageCosts, slow_stage, stages_of_servers, time_text
 
@@ -59,7 +59,7 @@ class InputStages:
             [
                 f"{self.name_of(server)} {WORDS[stage]}".strip(),
                 time_text(us.value),
-                f"{time_text(us.low)} to {time_text(us.high)}",
+                range_text(time_text(us.low), time_text(us.high)),
                 percent(costs.shares[stage]),
                 time_text(costs.elapsed_us[stage]) if stage in costs.elapsed_us else "-",
             ]

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from pipeline.monitor.diagnosis import range_text
 from pipeline.report.components import Table
-from pipeline.system.wording import range_text
 from pipeline.tables.read import text_of
 from pipeline.tables.schema import Column, Schema
 
@@ -75,9 +75,7 @@ def _statistics(column: Column, facts: Mapping[str, Any]) -> str:
     if facts.get("count"):
         mean = facts["mean"]
         if column.is_list:
-            means, deviations = (
-                range_text(f"{min(facts[each]):.4g}", f"{max(facts[each]):.4g}") for each in ("mean", "deviation")
-            )
+            means, deviations = (f"{min(facts[each]):.4g} to {max(facts[each]):.4g}" for each in ("mean", "deviation"))
             return f"means {means}, standard deviations {deviations}"
         if column.type in ("date", "time"):
             return f"mean {_shown(round(mean), column.type)}"

@@ -299,15 +299,17 @@ class OpenFiles:
             ) from error
 
     def _read_anew(self, path: str, offset: int, size: int) -> bytes:
-        descriptor = os.open(path, _OPEN)
+        descriptor, is_kept = os.open(path, _OPEN), False
         try:
             parts = [os.pread(descriptor, size, offset)]
             while (missing := size - sum(map(len, parts))) and parts[-1]:
                 parts.append(os.pread(descriptor, missing, offset + size - missing))
+            # Another thread may be reading the file that stays open, so none of them is closed before the end.
+            if not missing and len(self._descriptors) < MAX_OPEN:
+                is_kept = self._descriptors.setdefault(path, descriptor) == descriptor
             return b"".join(parts)
         finally:
-            # Another thread may be reading the file that stays open, so none of them is closed before the end.
-            if len(self._descriptors) >= MAX_OPEN or self._descriptors.setdefault(path, descriptor) != descriptor:
+            if not is_kept:
                 os.close(descriptor)
 
 

@@ -16,11 +16,6 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
-def range_text(low: str, high: str) -> str:
-    """Return the range between two values, such as `1 to 3`. If they are equal, the result is one value."""
-    return low if low == high else f"{low} to {high}"
-
-
 def format_size(count: float) -> str:
     """Write a number of bytes with three digits, in the largest unit that keeps it above one."""
     for unit in ("bytes", "kB", "MB", "GB", "TB"):

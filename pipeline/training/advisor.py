@@ -23,6 +23,7 @@ from pipeline.system.host import host_facts
 from pipeline.system.resources import available_memory
 from pipeline.tuning.advice import with_advice
 from pipeline.tuning.predictions import Prediction, facts_of, predictions
+from pipeline.tuning.rates import LAST_EPOCHS
 
 if TYPE_CHECKING:
     import pandas
@@ -48,6 +49,8 @@ class Advisor:
         self._verdict: Verdict | None = None
         self._epochs: pandas.DataFrame | None = None
         """The `whole_epochs` before the verdict."""
+        self._ended: pandas.DataFrame | None = None
+        """The newest `whole_epochs`, of which only the monitor's thread knows."""
         self._found: Sequence[Mapping[str, Any]] = []
         """Those of the changes that were offered last that the training can make by itself."""
         self._since = 0
@@ -120,9 +123,17 @@ class Advisor:
                 _log.warning("the changes that the training offers cannot be stored: %s", error)
 
     def _whole_epochs(self) -> "pandas.DataFrame | None":
-        """Return the epochs that have ended."""
+        """Return the newest epochs that have ended. The record is only read from the last but one of them on."""
+        import pandas
+
+        known = self._ended
+        since, last = (known["time"].iloc[-2], known.index[-1]) if known is not None and len(known) > 1 else (None, 0)
         try:
-            return whole_epochs(self._run.folder / "record")
+            found = whole_epochs(self._run.folder / "record", since).loc[last:]
+            if known is not None and last:
+                found = pandas.concat([known.loc[: last - 1], found])
+            self._ended = found[-2 * LAST_EPOCHS :]
+            return self._ended
         except OSError:  # The disk is slow to answer, or full: the next verdict comes soon.
             return None
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
+from math import isnan
 
 from pipeline.errors import Preempted
 from pipeline.evaluation.best_epoch import epoch_metric
@@ -157,7 +158,8 @@ def _train_epoch(epoch: int, training: Training, current: CurrentInput, loop: Ep
     training.activity.text = f"running the callbacks and saving the model after epoch {epoch}"
     values |= training.callbacks.end_epoch(epoch, values)
     values["epoch/callbacks_s"] = max(0.0, time.perf_counter() - trained_at - validated.time_s)
-    values["epoch/checkpoint_s"] = training.checkpoints.took_s
+    if not isnan(training.checkpoints.took_s):  # No checkpoint is complete yet.
+        values["epoch/checkpoint_s"] = training.checkpoints.took_s
     loop.monitor.epoch(epoch=epoch, step=loop.step, values=values)
     _log.info("%s: %s", title, format_values(values))
 

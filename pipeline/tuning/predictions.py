@@ -413,10 +413,11 @@ def _less_validation(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     each_us = least_us if facts.verdict.is_simulated else between(least_us, in_epoch_us / count, "start")
     validation = LOWEST_VALIDATION * facts.all_examples
     between_us = rates.between_us * facts.train_examples - each_us * (count - validation)
-    after_us = rates.later_us(between_us=between_us / (facts.all_examples - validation))
+    train = facts.all_examples - validation
+    after = replace(rates, checkpoints_us=rates.checkpoints_us * facts.train_examples / train)
     yield Prediction(
         {"validation_fraction": LOWEST_VALIDATION},
-        estimate_of(rates.whole_us / after_us),
+        estimate_of(rates.whole_us / after.later_us(between_us=between_us / train)),
         Costs(words=f"{validation:,.0f} instead of {count:,} examples judge each epoch"),
         needs_dataset=True,
     )

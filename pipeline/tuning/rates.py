@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 DRAWS = 2000
 LAST_EPOCHS = 40
-"""The time between epochs is that of this number of epochs, the newest."""
+"""The time of the steps and between epochs is that of this number of epochs, the newest."""
 MAX_DRIFT = 5.0
 """Limit of the logarithm of a drift, so that rare draws stay numbers."""
 NORMAL_95 = 1.96
@@ -134,10 +134,8 @@ class Rates:
 
     def limit(self) -> Limit:
         """Return which resource most draws name as the slowest, or what else takes longer, such as a gap."""
-        limits = (
-            *(Limit.COMPUTE, Limit.DECODING, Limit.READING, Limit.SERIAL, Limit.WAITING),
-            *(Limit.BUFFER, Limit.VALIDATION, Limit.BETWEEN_EPOCHS),
-        )
+        limits = [Limit.COMPUTE, Limit.DECODING, Limit.READING, Limit.SERIAL, Limit.WAITING]
+        limits += [Limit.BUFFER, Limit.VALIDATION, Limit.BETWEEN_EPOCHS]
         times = [self.step_us, self.cores_us, self.reading_us, self.serial_us, self.outside_us]
         times += [self.gap_us, np.full(DRAWS, self.validation_us), self.between_us - self.validation_us]
         return limits[int(np.bincount(np.argmax(times, axis=0)).argmax())]
@@ -179,8 +177,11 @@ def _random(name: str) -> np.random.Generator:
 
 
 def observed(verdict: Verdict, stages: StageCosts | None, epochs: "pandas.DataFrame | None" = None) -> Rates:
-    """Return the rates of a training. They explain the time of its steps exactly, and that of its `whole_epochs`."""
+    """Return the rates of a training. They explain exactly its `whole_epochs`, or its steps without any."""
     load, whole_us = verdict.load, 1e6 / verdict.examples_per_s
+    if epochs is not None and len(epochs):
+        epochs = usual_epochs(epochs)[-LAST_EPOCHS:]
+        whole_us = 1e6 * float(epochs["steps_s"].sum() / epochs["examples"].sum())
     busy_us = whole_us * (1 - verdict.wait_fraction)
     usable = load.usable_cores or load.cores or 1.0
     used = min(load.own_cores, usable) if load.own_cores else usable * BUSY
@@ -217,9 +218,8 @@ def observed(verdict: Verdict, stages: StageCosts | None, epochs: "pandas.DataFr
 def _between_epochs(verdict: Verdict, steps_us: float, epochs: "pandas.DataFrame | None", drift: Draws) -> Any:
     """Return the fields of the rates that are about whole epochs. Without one, the shares of the verdict have to do."""
     if epochs is not None and len(epochs):
-        usual = usual_epochs(epochs)[-LAST_EPOCHS:]
         names = "between_s", "validation_s", "checkpoint_s"
-        of_example = ((1e6 * usual[name] / usual["examples"]).dropna().to_numpy(float) for name in names)
+        of_example = ((1e6 * epochs[name] / epochs["examples"]).dropna().to_numpy(float) for name in names)
         # Before a first checkpoint is complete, nothing says what one takes.
         between_us, validation_us, written_us = (each if len(each) else np.zeros(1) for each in of_example)
     else:

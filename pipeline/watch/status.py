@@ -294,8 +294,8 @@ def _longest_step(view: View) -> str:
     """
     if "step/time_ms" not in view.batches.highest or len(view.batches.highest) < 2:
         return ""
-    highest = view.batches.highest["step/time_ms"].to_numpy(dtype=float)[1:]
-    usual = np.median(view.batches.means["step/time_ms"].to_numpy(dtype=float)[1:])
+    highest = view.batches.highest["step/time_ms"].fillna(0.0).to_numpy(dtype=float)[1:]
+    usual = float(view.batches.means["step/time_ms"].iloc[1:].median())
     longest = int(np.argmax(highest))
     if not highest[longest] >= MIN_LONG * usual:
         return ""

@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from dags.gpu_pool import GPU_POOL, TRAIN
-from plugins.training_monitor.pool_queue import RUNNING, PoolQueue
+from plugins.training_monitor.pool_queue import RUNNING, PoolQueue, counted
 from plugins.training_monitor.stored import OF_RUN
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class _Dags:
             self._counts.get((dag_id, backfill_id, state), 0) for state in (DagRunState.QUEUED, DagRunState.RUNNING)
         )
         if dag is not None and running >= (limit := self._limits.get(backfill_id, dag.max_active_runs)):
-            runs = f"{_count(limit, 'run')} of {'' if backfill_id is None else 'this backfill of '}{dag_id}"
+            runs = f"{counted(limit, 'run')} of {'' if backfill_id is None else 'this backfill of '}{dag_id}"
             wait = "1 waits for its start" if waiting == 1 else f"{waiting} wait for their start"
             subject = "the next one" if waiting > 1 else "it"
             words = queue.words_of_next(dag_id, backfill_id, running, subject)
@@ -140,7 +140,7 @@ class _Dags:
 def _stage(number: int, tasks: Sequence[_Tasks], queue: PoolQueue) -> Stage:
     """Return the stage of a run that has started."""
     done = sum(task.number for task in tasks if task.state in State.finished)
-    share = f"{done} of {_count(sum(task.number for task in tasks), 'task')}"
+    share = f"{done} of {counted(sum(task.number for task in tasks), 'task')}"
     running = [task for task in tasks if task.state in RUNNING]
     pending = _pending_in_pool(tasks)
     # Of several servers, those that wait hold up those that run.
@@ -171,7 +171,3 @@ def _running(task: _Tasks, tasks: Sequence[_Tasks]) -> str:
         return f"{task.task_id} is running: {done} of {whole} parts are done"
     lasted = "" if task.start is None else f", for {duration((datetime.now(UTC) - task.start).total_seconds())} so far"
     return f"{task.task_id} is running{lasted}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -31,6 +31,11 @@ MAX_LOOKED_AT = 50
 """Runs with the same dataset are looked for among this number of the last runs of a DAG."""
 
 
+def counted(number: int, noun: str) -> str:
+    """Write a number of things as in 1 run, 2 runs."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 class _Entry(NamedTuple):
     """The tasks of a run with the same id that have slots of the pool, or wait for them."""
 
@@ -94,7 +99,7 @@ class PoolQueue:
 
         return (
             f"{task_id} is number {place} of {len(self._waiting)} in the queue of the pool {GPU_POOL!r}, which has "
-            f"{slots} slot{'' if slots == 1 else 's'}; {start_words(self._starts[place - 1])}"
+            f"{counted(slots, 'slot')}; {start_words(self._starts[place - 1])}"
         )
 
     def words_of_next(self, dag_id: str, backfill_id: int | None, running: int, subject: str) -> str:

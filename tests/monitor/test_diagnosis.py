@@ -5,7 +5,7 @@ from typing import Any
 import pandas
 import pytest
 
-from pipeline.monitor.diagnosis import Spread, percent, seconds_by_part, summarize
+from pipeline.monitor.diagnosis import Spread, percent, range_text, seconds_by_part, summarize
 
 
 def batches(steps: int, wait: float, compute: float, epochs: int = 1) -> dict[str, list[float]]:
@@ -82,3 +82,7 @@ def test_seconds_are_summed_for_each_part() -> None:
 )
 def test_a_percentage_never_rounds_something_to_nothing_or_to_all(fraction: float, text: str) -> None:
     assert percent(fraction) == text
+
+
+def test_a_range_of_one_value_is_this_value():
+    assert [range_text("5.0%", "5.1%"), range_text("5.0%", "5.0%")] == ["5.0% to 5.1%", "5.0%"]

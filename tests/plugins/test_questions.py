@@ -330,10 +330,14 @@ FIND = """pattern => {
   }
   if (!found) throw new Error(`no ${pattern} in ${document.body.innerText}`);
   const top = found.getBoundingClientRect().top;
-  const before = [...document.body.querySelectorAll("*")].filter(each => !each.children.length
-    && each.checkVisibility({visibilityProperty: true}) && each.getBoundingClientRect().bottom > 0
-    && found.compareDocumentPosition(each) & Node.DOCUMENT_POSITION_PRECEDING);
-  const words = before.map(each => each.innerText ?? "").join(" ").split(/\\s+/).filter(each => each).length;
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), before = [];
+  while (texts.nextNode()) {
+    const each = texts.currentNode, parent = each.parentElement;
+    if (["SCRIPT", "STYLE"].includes(parent.tagName) || !parent.checkVisibility({visibilityProperty: true})) continue;
+    const is_above = parent.getBoundingClientRect().bottom <= 0;
+    if (found.compareDocumentPosition(each) === Node.DOCUMENT_POSITION_PRECEDING && !is_above) before.push(each.data);
+  }
+  const words = before.join(" ").split(/\\s+/).filter(each => each).length;
   return [found.innerText.trim().replace(/\\s+/g, " "), top, words];
 }"""
 """JavaScript that returns the innermost element with a text, its place below the upper edge of the window, and the

@@ -1092,7 +1092,7 @@ def test_a_row_has_all_shown_values(client: Client, runs: None) -> None:
         "speed": None,
         "name": "Trained",
         "badge": "",
-        "log": None,
+        "links": [["Report", "report?dag_id=ours&run_id=run+1"]],
         "cells": {
             "run": "run 1",
             "user": "",

@@ -39,6 +39,7 @@ def test_only_some_files_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_part_beyond_the_end_is_short(tmp_path: Path):
     path, files = written(tmp_path / "a.tar"), OpenFiles()
     assert [files.read(path, 95, 10) for _ in range(2)] == [CONTENT[95:]] * 2
+    assert not files._descriptors  # A file that was cut is opened again, because another one may replace it.
 
 
 def test_a_file_whose_descriptor_fails_is_opened_anew(tmp_path: Path):

@@ -1,6 +1,6 @@
 import pytest
 
-from pipeline.system.wording import format_size, range_text
+from pipeline.system.wording import format_size
 
 
 @pytest.mark.parametrize(
@@ -9,7 +9,3 @@ from pipeline.system.wording import format_size, range_text
 )
 def test_sizes_are_formatted_with_units(count: float, text: str):
     assert format_size(count) == text
-
-
-def test_a_range_of_equal_values_is_one_value():
-    assert (range_text("1", "3"), range_text("60.0%", "60.0%")) == ("1 to 3", "60.0%")

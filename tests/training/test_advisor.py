@@ -1,13 +1,18 @@
 """The change that a training offers on its tab, and makes by itself with advice=apply."""
 
 import json
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
+import pandas
 import pytest
+from pandas.testing import assert_frame_equal
 
 from pipeline.config.automatic import training_settings
 from pipeline.dataset.manifest import Dataset, Split
+from pipeline.monitor.epochs import whole_epochs
+from pipeline.monitor.record import RecordSink, rows
 from pipeline.records.format import RecordFormat
 from pipeline.runs.changes import Change
 from pipeline.runs.files import CHANGES, OFFERS
@@ -119,8 +124,30 @@ def test_the_time_between_epochs_is_that_of_whole_epochs_with_the_settings(tmp_p
     advised.format_verdict(with_shares(DECODING, input=0.8, compute=0.2))
     assert advised._epochs is not None
     assert advised._epochs["whole_s"].tolist() == pytest.approx([2.0, 2.0])
+    assert [*advised._epochs.index] == [4, 5]
     # A change that is made now has no whole epoch yet.
     changed = advised._settings.model_copy(update={"prefetch_batches": 8})
     advised.best_changes(changed, 1)
     advised.format_verdict(DECODING)
     assert len(advised._epochs) == 0
+
+
+def test_an_old_part_of_the_record_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    whole, growing = record_epochs(tmp_path / "whole", [(1.0, 2.0)] * 12, validation=0.5), tmp_path / "record"
+    counts = []
+
+    def whole_epochs_since(record: Path, since: float | None = None) -> pandas.DataFrame:
+        counts.append(len(found := whole_epochs(record, since)))
+        return found
+
+    monkeypatch.setattr("pipeline.training.advisor.whole_epochs", whole_epochs_since)
+    advised = advisor(tmp_path)
+    with closing(RecordSink(growing, segment_bytes=1_000)) as record:
+        for epoch in range(1, 13):
+            for kind in ("batches", "epochs"):
+                for row in rows(whole, kind):
+                    if row.values.get("epoch", row.step) == epoch:
+                        record.write(row)
+            advised.format_verdict(DECODING)
+            assert_frame_equal(advised._epochs, whole_epochs(growing))
+    assert max(counts) < 8

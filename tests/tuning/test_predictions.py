@@ -91,7 +91,13 @@ def test_a_validation_between_the_epochs_does_not_become_faster():
 
 def epochs(*between_s: float, checkpoint_s: float = 0.0) -> pandas.DataFrame:
     """Return epochs of 900 examples, as `whole_epochs` does, whose steps take 0.45 s: 500 µs an example."""
-    columns = {"between_s": between_s, "validation_s": 0.0, "checkpoint_s": checkpoint_s, "examples": 900}
+    columns = {
+        "steps_s": 0.45,
+        "between_s": between_s,
+        "validation_s": 0.0,
+        "checkpoint_s": checkpoint_s,
+        "examples": 900,
+    }
     return pandas.DataFrame({**columns, "starts": False})
 
 
@@ -99,6 +105,15 @@ def test_what_an_epoch_takes_beyond_its_steady_steps_does_not_become_faster():
     """An epoch takes 0.9 s. Its steps then take 0.09 s, whatever shares the verdict on the last minute has."""
     of = facts(with_shares(DECODING, validation=0.9), epochs=epochs(0.45))
     assert found(of, "prepare").factor.value == pytest.approx(0.9 / 0.54)
+
+
+def test_steps_are_those_of_the_epochs_whose_rest_is_known():
+    """The verdict is about the first epoch, too, in which a process began. Its steps took twice as long."""
+    of = epochs(0.45, 0.45)
+    of["starts"], of["steps_s"] = [True, False], [0.9, 0.45]
+    rates = observed(replace(DECODING, examples_per_s=1e6 / 750), KEPT, of)
+    assert np.median(rates.steps_us) == pytest.approx(500)
+    assert np.median(rates.whole_us) == pytest.approx(1000)
 
 
 def test_a_checkpoint_that_the_steps_hid_shows_if_they_become_faster():
@@ -272,6 +287,14 @@ def test_fewer_validation_examples_leave_more_for_training():
     predicted = found(of, "validation_fraction")
     assert predicted.factor.value == pytest.approx(400 / (200_000 / 900))
     assert predicted.needs_dataset
+
+
+def test_a_checkpoint_is_one_of_more_examples_if_fewer_validate():
+    """500 of 1,000 examples take 50 ms, and the checkpoint of an epoch 400 ms. With 900, the checkpoint still does."""
+    columns = {"steps_s": [0.05], "between_s": 0.2, "validation_s": 0.2, "checkpoint_s": 0.4, "examples": 500}
+    of = replace(verdict(Limit.VALIDATION, us=100, wait=0.0, own_cores=0.2), shares={Part.VALIDATION: 0.8})
+    of = facts(of, train_examples=500, validation_examples=500, epochs=pandas.DataFrame({**columns, "starts": False}))
+    assert found(of, "validation_fraction").factor.value == pytest.approx(900 / 500)
 
 
 def test_checkpoints_at_the_end_of_epochs_stay():
