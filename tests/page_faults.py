@@ -45,9 +45,10 @@ _FAULTS = r"""() => {
     if (is_read && is_level && is_shown(parent) && !is_in_hidden_text(parent)) texts.push(node);
   }
 
-  // Words of up to 12 letters that do not fit into a line, and dates of tables. Another line may end at a hyphen.
+  // Words of up to 12 letters that do not fit into a line, and dates of tables. Another line may end at a hyphen, and a
+  // path may break anywhere.
   const range = document.createRange();
-  const SHORT = /(?<![^\s-])[^\s-]{2,12}(?![^\s-])/g, DATE = /(?<!\S)\d{4}-\d\d-\d\d(?!\S)/g;
+  const SHORT = /(?<![^\s-]|\/\S*)[^\s-]{2,12}(?![^\s-])/g, DATE = /(?<!\S)\d{4}-\d\d-\d\d(?!\S)/g;
   const patterns_of = node => (node.parentElement.closest("td, th") ? [SHORT, DATE] : [SHORT]);
   const words_of = node => patterns_of(node).flatMap(each => [...node.data.matchAll(each)]);
   const broken = texts.flatMap(node => words_of(node).filter(word => {
