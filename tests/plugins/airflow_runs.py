@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from airflow.models.dag import DagModel
+from airflow.models.dag import DagModel, clear_team_name_cache
 from airflow.models.dagbundle import DagBundleModel
 from airflow.models.dagrun import DagRun, DagRunNote
 from airflow.models.taskinstance import TaskInstance
@@ -84,3 +84,5 @@ def remove_all() -> None:
     with create_session() as session:
         for model in (TaskInstance, DagRunNote, DagRun, DagModel, DagBundleModel, Team):
             session.execute(delete(model))
+    # Airflow remembers the team of a DAG for 30 seconds, and another test may give the DAG to another one.
+    clear_team_name_cache()
