@@ -106,13 +106,7 @@ CONTENDERS = {
         ),
         Contender("resized", "resized images", "shards of JPEG images near the training size", "resize"),
         Contender("pixels", "pixels", "shards of pixels near the training size: nothing is decoded", "raw"),
-        Contender(
-            "cached",
-            "cached images",
-            "shards of images as they are; decoded images stay in memory",
-            "keep",
-            cache="memory",
-        ),
+        Contender("cached", "cached images", "as shards; decoded images stay in memory", "keep", cache="memory"),
     )
 }
 """All contenders by name, the cheaper ones first."""

@@ -170,9 +170,8 @@ class Facts:
     @property
     def is_predictable(self) -> bool:
         """Whether anything can be predicted. Of several servers, the record says too little of each one."""
-        verdict = self.verdict
-        is_known = verdict.examples_per_s and verdict.limit is not Limit.UNKNOWN
-        return bool(is_known) and self.settings.num_training_servers == 1
+        is_alone = self.settings.num_training_servers == 1
+        return is_alone and self.verdict.examples_per_s > 0 and self.verdict.limit is not Limit.UNKNOWN
 
     @property
     def all_examples(self) -> int:
@@ -233,10 +232,12 @@ class Hardware:
 def rates_on(facts: Facts, hardware: Hardware) -> Rates:
     """Return the rates of a training on some hardware."""
     verdict = facts.verdict
+    us_of_ms = 1e6 / (verdict.examples_per_s * verdict.step_ms)
     # The stages of an epoch that decodes say nothing about one that takes its images from a cache.
-    rates = observed(verdict, None if facts.keeps_decoded else facts.stages, facts.epochs)
+    stages = None if facts.keeps_decoded else facts.stages
+    rates = observed(verdict, stages, facts.epochs, us_of_ms * facts.settings.simulated_step_ms)
     if hardware.step_ms is not None:
-        step_us = 1e3 * hardware.step_ms / (verdict.examples_per_s * verdict.step_ms / 1e3)
+        step_us = us_of_ms * hardware.step_ms
         rates = replace(rates, step_us=np.full(DRAWS, step_us))
         if verdict.load.gpu is None and not verdict.is_simulated:
             # The steps no longer use the cores, but for the thread that sends them.

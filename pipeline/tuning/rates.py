@@ -176,8 +176,13 @@ def _random(name: str) -> np.random.Generator:
     return np.random.default_rng([*name.encode()])
 
 
-def observed(verdict: Verdict, stages: StageCosts | None, epochs: "pandas.DataFrame | None" = None) -> Rates:
-    """Return the rates of a training. They explain exactly its `whole_epochs`, or its steps without any."""
+def observed(
+    verdict: Verdict, stages: StageCosts | None, epochs: "pandas.DataFrame | None" = None, simulated_us: float = 0.0
+) -> Rates:
+    """Return the rates of a training. They explain exactly its `whole_epochs`, or its steps without any.
+
+    `simulated_us` is the time of a simulated accelerator, in microseconds per example.
+    """
     load, whole_us = verdict.load, 1e6 / verdict.examples_per_s
     if epochs is not None and len(epochs):
         epochs = usual_epochs(epochs)[-LAST_EPOCHS:]
@@ -191,7 +196,9 @@ def observed(verdict: Verdict, stages: StageCosts | None, epochs: "pandas.DataFr
     free = usable if load.idle_cores is None else min(usable, used + load.idle_cores)
     is_full = np.isin(cause, [*_ON_CORES]) | (used >= BUSY * usable)
     cores = np.where(is_full, used, between(max(BUSY * free, used), usable, "cores"))
-    step_us = _step_us(verdict, busy_us, input_us / cores, other_us / cores, is_full)
+    # The accelerator itself, if it is not the cores.
+    alone_us = simulated_us if load.gpu is None else whole_us * load.gpu / 100
+    step_us = _step_us(verdict, busy_us, min(alone_us, busy_us), input_us / cores, other_us / cores, is_full)
     bytes_per_example = np.full(DRAWS, stages.bytes_per_example if stages else 0.0)
     reads = (cause == Limit.READING) & (bytes_per_example > 0)
     is_outside = np.isin(cause, [*_OUTSIDE]) | ((cause == Limit.READING) & ~reads)
@@ -267,12 +274,13 @@ def _split_cpu(verdict: Verdict, stages: StageCosts | None, cpu_us: float, busy_
     return input_us, np.maximum(cpu_us - input_us, 0), inflation
 
 
-def _step_us(verdict: Verdict, busy_us: float, input_us: Draws, other_us: Draws, is_full: Any) -> Draws:
+def _step_us(
+    verdict: Verdict, busy_us: float, alone_us: float, input_us: Draws, other_us: Draws, is_full: Any
+) -> Draws:
     """Return the time of a step without the input. On cores that the input uses too, it would be shorter alone."""
-    if verdict.is_simulated:
-        return np.full(DRAWS, busy_us)
-    if verdict.load.gpu is not None:
-        alone = busy_us * verdict.load.gpu / 100 if Limit.LATE_KERNELS in verdict.limits else busy_us
-        return between(alone, busy_us, "kernels")
+    if verdict.is_simulated or verdict.load.gpu is not None:
+        # On full cores, the thread that sends the work to the accelerator waits for a core, too.
+        is_late = is_full | (Limit.LATE_KERNELS in verdict.limits)
+        return np.where(is_late, between(alone_us, busy_us, "kernels"), busy_us)
     least = np.minimum(busy_us, np.maximum(other_us, busy_us - input_us))
     return np.where(is_full, np.minimum(busy_us, other_us), between(least, busy_us, "alone"))

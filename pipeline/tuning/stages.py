@@ -64,11 +64,7 @@ class StageCosts:
         """Say what each stage takes of the time of a `unit`, such as an image, with the longest first."""
         shares = self.shares
         stages = sorted((stage for stage in shares if shares[stage] >= SHOWN_SHARE), key=lambda stage: -shares[stage])
-        verbs = (" takes", *[""] * len(stages))
-        parts = (
-            f"{WORDS[stage]}{verb} {time_text(self.us[stage].value)}"
-            for stage, verb in zip(stages, verbs, strict=False)
-        )
+        parts = (f"{WORDS[one]}{' takes' * (one == stages[0])} {time_text(self.us[one].value)}" for one in stages)
         return f"Of {time_text(self.total_us)} of processor time per {unit}, {', '.join(parts)}."
 
 

@@ -80,7 +80,24 @@ def with_shares(of: Verdict, **shares: float) -> Verdict:
 def test_cheaper_images_gain_what_the_cores_save():
     """1,000 µs of two cores become 200 µs: five times the rate, until the step of 50 µs would be longer."""
     assert found(facts(), "prepare").factor == pytest.approx((5, 5, 5), rel=1e-6)
-    assert found(facts(replace(DECODING, wait_fraction=0.5)), "prepare").factor.value == pytest.approx(2)
+    long_step = facts(replace(DECODING, wait_fraction=0.5), settings={"simulated_step_ms": 2.5})
+    assert found(long_step, "prepare").factor.value == pytest.approx(2)
+
+
+@pytest.mark.parametrize(
+    ("of_verdict", "settings"),
+    [
+        ({}, {"simulated_step_ms": 0.5}),
+        ({"is_simulated": False, "load": replace(DECODING.load, gpu=10.0)}, {"simulated_step_ms": 0}),
+    ],
+    ids=["simulated", "GPU"],
+)
+def test_a_step_beside_full_cores_may_have_waited_for_a_core(of_verdict: dict[str, Any], settings: dict[str, Any]):
+    """The accelerator works for 50 of the 250 µs that are no wait for data. The prepared input needs 100 µs."""
+    of = replace(DECODING, wait_fraction=0.5, **of_verdict)
+    assert found(facts(of, settings=settings), "prepare").factor == pytest.approx((3.3, 2.05, 5), abs=0.15)
+    free = replace(of, load=replace(of.load, own_cores=1.0, busy=50.0), limits=(Limit.SERIAL,))
+    assert np.median(observed(free, KEPT, None, 50.0).step_us) == pytest.approx(250)
 
 
 def test_a_validation_between_the_epochs_does_not_become_faster():
