@@ -18,6 +18,6 @@ FORM_SETTINGS = {
     "tabular_training": settings_for(TABLE, _OF_ALL),
     "image_dataset": settings_for(IMAGES, _OF_BUILD),
     "tabular_dataset": settings_for(TABLE, _OF_BUILD),
-    "retrain": settings_with(UsedBy.TRAIN | UsedBy.RETRAIN),
+    "retrain": [name for name in settings_with(UsedBy.TRAIN | UsedBy.RETRAIN) if name != "continues"],
     "input_comparison": [name for name in settings_for(IMAGES, _OF_ALL) if name not in _WITHOUT_EFFECT],
 }

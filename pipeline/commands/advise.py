@@ -45,7 +45,7 @@ def _format_advice(result: Result) -> str:
     argument(
         "--from-record",
         action="store_true",
-        help="measure nothing. Otherwise, the stages of the input are measured once, in at most a minute of all cores",
+        help="measure nothing. Otherwise, stages of the input are measured once, in about a minute of processor time",
     ),
     printer=_format_advice,
 )

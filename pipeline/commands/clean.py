@@ -59,8 +59,8 @@ def _kept(kept: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def clean(options: argparse.Namespace) -> Result:
     """Remove old versions, windows, runs, plans and copies that nothing uses.
 
-    With dataset_name, only those of this name. What dates, the newest version of a name, the champion, a window that
-    stays, a build, or a training that may be used again uses stays. Asks before it removes.
+    With dataset_name, only those of this name. Everything stays that one of these uses: a date, the newest version of a
+    name, the champion, a window that stays, a build, or a training that may be used again. Asks before it removes.
     """
     from pipeline.runs.removal import remove_all
 

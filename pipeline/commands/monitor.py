@@ -205,16 +205,16 @@ def _print(result: Mapping[str, Any], command: Sequence[str], *, as_json: bool) 
 def _format_result(result: Mapping[str, Any]) -> str:
     if result["ticks"]:
         lines = [
-            f"{result['ticks']} ticks in {result['seconds']:.1f} s, {result['dropped']} dropped, the latest one "
+            f"{result['ticks']} samples in {result['seconds']:.1f} s, {result['dropped']} dropped, the latest one "
             f"{result['latest_ms']:.1f} ms late",
             f"sampling took {result['cpu_pct']:.2f}% of one core; start-up {result['startup_s']:.2f} s, "
-            f"figure {result['figure_s']:.2f} s",
+            f"page {result['figure_s']:.2f} s",
         ]
     else:
-        lines = ["the command ended before the first sample: the figure is empty"]
+        lines = ["the command ended before the first sample: the page is empty"]
     if "verdict" in result:
         lines.append(result["verdict"])
-    return "\n".join([*lines, f"record: {result['record']}", f"figure: {result['figure']}"])
+    return "\n".join([*lines, f"record: {result['record']}", f"page: {result['figure']}"])
 
 
 if __name__ == "__main__":

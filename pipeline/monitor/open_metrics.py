@@ -67,7 +67,7 @@ class OpenMetricsSink:
 def _values_of(row: Row) -> dict[str, float]:
     values = {name: value for name, value in row.values.items() if not name.endswith(HIGHEST)}
     if row.kind == "epochs":
-        values = {name if "/" in name else f"epoch/{name}": value for name, value in values.items()}
+        values = {f"epoch/{name.removeprefix('epoch/')}": value for name, value in values.items()}
     if step_ms := values.get("step/time_ms"):
         values["input/wait_ratio"] = values.get("input/wait_ms", 0.0) / step_ms
         if examples := values.pop("input/examples", None):

@@ -179,7 +179,7 @@ def _states(run: ComparedRun) -> Iterator[str]:
         yield "simulated steps"
     if not run.files.is_complete:
         of = f" of {run.files.epochs}" if run.files.epochs else ""
-        yield f"after {len(run.epochs)}{of} epochs"
+        yield f"after {int(run.epochs['step'].iloc[-1]) if len(run.epochs) else 0}{of} epochs"
 
 
 def groups(comparison: Comparison) -> Table | None:

@@ -264,7 +264,9 @@ def _require_same_examples(earlier: _Earlier, dataset: Dataset) -> None:
     # Another source may be a copy, so only the numbers of its examples are compared.
     has_changed = before.get("uri") == after.get("uri") and before.get("fingerprint") != after.get("fingerprint")
     if has_changed or facts(earlier.dataset) != facts(dataset):
+        is_same = before.get("fingerprint") == after.get("fingerprint")
+        why = "images were rejected while they were prepared, as its card says" if is_same else "the source has changed"
         raise BadInput(
             f"the new dataset has other examples than {earlier.address}, so the training cannot be continued on it: "
-            "the source has changed meanwhile, so train on the new dataset from the start"
+            f"{why}. Train on the new dataset from the start"
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline import storage
 from pipeline.config.workspace import workspace_of
-from pipeline.errors import SizeError, SourceError, require_format
+from pipeline.errors import DatasetError, SizeError, SourceError, require_format
 from pipeline.rendezvous.servers import SERVERS
 from pipeline.runs.decision import Decision, decision_in
 from pipeline.storage import Place
@@ -103,7 +103,7 @@ def read_or_empty(file: Place) -> dict[str, Any]:
     """
     try:
         value = storage.read_json(file, MAX_JSON_BYTES)
-    except (OSError, ValueError, SizeError):
+    except (OSError, ValueError, SizeError, DatasetError):
         return {}
     return value if isinstance(value, dict) else {}
 

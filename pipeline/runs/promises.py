@@ -7,7 +7,6 @@ with any other change counts only until another one has ended: it opens its inpu
 """
 
 import json
-import stat
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,7 +19,7 @@ import numpy as np
 from pipeline import storage
 from pipeline.config.allowed import require_output
 from pipeline.config.workspace import workspace_of
-from pipeline.errors import DatasetError, TenfoldError
+from pipeline.errors import TenfoldError
 from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.epochs import usual_epochs, whole_epochs
 from pipeline.runs.changes import DATASET, Change, edit_lines, load_changes, replace_changes, save_copy
@@ -102,7 +101,10 @@ def with_measurements(
         if len(old) and len(new) and begun[epoch] == 1 and is_over:
             gains[epoch] = round(float(old["whole_s"].mean() / new["whole_s"].mean()), 4)
     return [
-        replace(change, measured=gains.get(change.epoch, 0.0)) if change.promised and not change.refused else change
+        # What was measured stays if the record before the change is on another machine.
+        replace(change, measured=gains.get(change.epoch, change.measured))
+        if change.promised and not change.refused
+        else change
         for change in changes
     ]
 
@@ -133,7 +135,7 @@ def load_promises(workspace: Place) -> list[Promise]:
 
     Raises SettingsError if this machine does not allow the place, and DatasetError if the table is no regular file.
     """
-    _require_readable(workspace / TABLE)
+    require_output(workspace / TABLE)
     return _parsed(unless_missing(lambda: storage.read_limited(workspace / TABLE, MAX_BYTES)))
 
 
@@ -143,13 +145,6 @@ def promises_on(training: Place, machine: str) -> list[Promise]:
         return [each for each in load_promises(workspace_of(training)) if each.machine == machine]
     except (TenfoldError, OSError):
         return []
-
-
-def _require_readable(table: Place) -> None:
-    require_output(table)
-    status = unless_missing(table.stat) if isinstance(table, Path) else None
-    if status and not stat.S_ISREG(status.st_mode):  # Opening a FIFO would wait forever for a writer.
-        raise DatasetError(f"{table} is no regular file: check who made it, and remove it")
 
 
 def save_promises(workspace: Place, training: str, machine: str, changes: Iterable[Change]) -> None:
@@ -167,7 +162,7 @@ def save_promises(workspace: Place, training: str, machine: str, changes: Iterab
         return [*(each for each in before if each.training != training), *promises][-MAX_KEPT:]
 
     if promises:
-        _require_readable(workspace / TABLE)
+        require_output(workspace / TABLE)
         edit_lines(workspace / TABLE, lambda content: _lines(added(_parsed(content))), MAX_BYTES)
 
 

@@ -222,7 +222,7 @@ def divide(container: Container, files: Files, options: SourceOptions, max_bytes
             raise
         if isinstance(error, OSError) and cause_of(error) != "content":
             return ()
-    storage.write_json(files["bounds"], [max_bytes, *bounds])
+    storage.write_json(files["bounds"], [max_bytes, *bounds], synced=True)
     return bounds
 
 
@@ -234,8 +234,11 @@ def _is_temporary(error: Exception) -> bool:
 def _kept_bounds(files: Files, max_bytes: int) -> Sequence[Bound] | None:
     """Return the bounds that `divide` found; None if it did not, or for pieces of another size."""
     note_use([files["bounds"]])
-    of_size, *bounds = unless_missing(partial(storage.read_json, files["bounds"])) or [None]
-    return list(starmap(Bound, bounds)) if of_size == max_bytes else None
+    try:
+        of_size, *bounds = unless_missing(partial(storage.read_json, files["bounds"])) or [None]
+        return list(starmap(Bound, bounds)) if of_size == max_bytes else None
+    except (ValueError, TypeError):  # A machine without power may have lost what was in it.
+        return None
 
 
 def files_of(pieces: Iterable[Piece], options: SourceOptions) -> list[Files]:

@@ -11,9 +11,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from stat import S_ISREG
 from typing import IO, Any, NamedTuple
 
-from pipeline.errors import AccessError, SizeError
+from pipeline.errors import AccessError, DatasetError, SizeError
 from pipeline.storage import local
 from pipeline.storage.bucket_path import SCHEME, BucketPath, FirstPage, ObjectStat, bucket_client
 from pipeline.storage.local import CHUNK_BYTES, temporary_beside
@@ -65,15 +66,23 @@ def read_limited(place: Place, max_bytes: int) -> bytes:
     Raises:
         FileNotFoundError: The file is missing.
         SizeError: The file is larger.
+        DatasetError: It is no regular file, such as a pipe, which would block its reader.
     """
     if isinstance(place, BucketPath):
-        stat = place.stat()
-        require_size(place, stat.st_size, max_bytes)
-        return place.read_bytes(stat.generation)
-    with place.open("rb") as file:
+        found = place.stat()
+        require_size(place, found.st_size, max_bytes)
+        return place.read_bytes(found.generation)
+    with open(place, "rb", opener=_open_at_once) as file:
+        status = os.fstat(file.fileno())
+        if not S_ISREG(status.st_mode):
+            raise DatasetError(f"{place} is no regular file: check who made it, and remove it")
         content = file.read(max_bytes + 1)
-        require_size(place, max(len(content), os.fstat(file.fileno()).st_size), max_bytes)
+        require_size(place, max(len(content), status.st_size), max_bytes)
     return content
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def require_size(place: Place, size: int, max_bytes: int) -> None:

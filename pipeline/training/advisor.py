@@ -12,6 +12,7 @@ from pipeline.config.workspace import workspace_of
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import TenfoldError
 from pipeline.monitor.epochs import whole_epochs
+from pipeline.monitor.record import last_row
 from pipeline.monitor.verdict import Verdict
 from pipeline.runs.changes import CONTINUES, load_changes, newest_settings
 from pipeline.runs.continuation import save_measured
@@ -126,10 +127,14 @@ class Advisor:
         """Return the newest epochs that have ended. The record is only read from the last but one of them on."""
         import pandas
 
-        known = self._ended
+        known, record = self._ended, self._run.folder / "record"
         since, last = (known["time"].iloc[-2], known.index[-1]) if known is not None and len(known) > 1 else (None, 0)
         try:
-            found = whole_epochs(self._run.folder / "record", since).loc[last:]
+            newest = last_row(record, "epochs")
+            # An epoch may have millions of steps, and there is a verdict every minute.
+            if newest is None or (known is not None and len(known) and newest["step"] == known.index[-1]):
+                return known
+            found = whole_epochs(record, since).loc[last:]
             if known is not None and last:
                 found = pandas.concat([known.loc[: last - 1], found])
             self._ended = found[-2 * LAST_EPOCHS :]

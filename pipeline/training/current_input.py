@@ -132,12 +132,14 @@ class CurrentInput:
         # An attempt that goes on after a kill must end before the same epoch, also with advice=off.
         return any(each.field == DATASET and 0 < each.epoch <= epoch for each in self._taken)
 
-    def refuse_rest(self) -> None:
-        """Refuse what was requested in the last epoch, which nothing follows."""
+    def refuse_rest(self, is_early: bool) -> None:
+        """Refuse what was requested in the last epoch, which nothing follows. `is_early`: others were left."""
         if self._run.server.is_chief and self._run.settings.advice != "off":
-            requested = self._requested(self._run.settings.epochs)
-            if requested:
-                self._answer({each: replace(each, refused="the training was in its last epoch") for each in requested})
+            why = "the training has ended early" if is_early else "the training was in its last epoch"
+            if any(change.field == DATASET and not change.refused for change in self._taken):
+                why = "another training continues this one: request it there"
+            if requested := self._requested(self._run.settings.epochs):
+                self._answer({each: replace(each, refused=why) for each in requested})
 
     def _prove(self, epoch: int) -> None:
         """Measure what a change has gained, after its first epochs. At its end, the training measures all of them.
@@ -167,11 +169,11 @@ class CurrentInput:
         requested = self._requested(epoch) if takes_changes else {}
         answers = {asked: answer for asked, answer in requested.items() if asked.field != DATASET}
         wanted = self._shared(in_effect(settings, [*self._taken, *answers.values()], epoch))
-        if not has_begun and wanted != self.effect and wanted.kept_from == epoch:
+        if not has_begun and (field := _keeps_anew(self.effect, wanted, epoch)):
             refusal = replace(self._data, settings=wanted.settings, kept_from=epoch).refusal_to_keep()
             if not self._all_agree(not refusal):
                 why = refusal or "another training server cannot keep the images"
-                together = {(asked.at, asked.by) for asked in answers if asked.field == "cache"}
+                together = {(asked.at, asked.by) for asked in answers if asked.field == field}
                 answers = {
                     asked: replace(asked, refused=why) if (asked.at, asked.by) in together else answer
                     for asked, answer in answers.items()
@@ -185,7 +187,10 @@ class CurrentInput:
         place = self._run.training
         storage.refresh(place)
         try:
-            requested = [change for change in load_changes(place) if change not in self._taken and not change.refused]
+            # The stored one may have been measured since.
+            known = {replace(change, measured=0.0) for change in self._taken}
+            stored = [change for change in load_changes(place) if not change.refused]
+            requested = [change for change in stored if replace(change, measured=0.0) not in known]
         except (TenfoldError, OSError) as error:
             _log.warning("changes that were requested cannot be read before epoch %d: %s", epoch, error)
             return {}
@@ -235,8 +240,9 @@ class CurrentInput:
             self._opened.close()
         training = self._training
         settings, kept_from = self.effect
-        if kept_from > 1 and settings.cache != "disk":
-            # The servers have agreed on it. An attempt that goes on must not decide by the memory that is free then.
+        if (kept_from > 1 or self._is_open) and settings.cache in ("memory", "off"):
+            # The servers have agreed on it. Neither an attempt that goes on, nor an input that is opened again for
+            # another change, must decide by the memory that is free then.
             self._keeps = settings.cache == "memory"
             settings = settings.model_copy(update={"cache": "auto"})
         data = replace(self._data, settings=settings, kept_from=kept_from)
@@ -252,6 +258,17 @@ class CurrentInput:
         if self._run.settings.simulated_step_ms:
             self.validation = batches_without_data(int(self.inputs.validation.cardinality()))
         self._is_open = True
+
+
+def _keeps_anew(before: InEffect, after: InEffect, epoch: int) -> str:
+    """Return the setting because of which decoded images are kept anew in an epoch; empty if they are not."""
+    if after == before:
+        return ""
+    if after.kept_from == epoch:
+        return "cache"
+    # Kept images have the order in which they were decoded.
+    is_other = after.settings.shuffle_megabytes != before.settings.shuffle_megabytes
+    return "shuffle_megabytes" if is_other and after.settings.cache == "disk" else ""
 
 
 def _of_input(effect: InEffect) -> list[Any]:

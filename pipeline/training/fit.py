@@ -104,7 +104,7 @@ def _train(
                 epochs_done = epoch
             if epochs_done < epochs:
                 keeper.save_early_end(epochs_done)
-            current.refuse_rest()
+            current.refuse_rest(is_early=epochs_done < epochs)
             training.callbacks.end()
         except Preempted:
             training.enter(Stage.SAVING)

@@ -18,7 +18,7 @@ from pipeline.runs.promises import Promise, widened
 from pipeline.storage import Place
 from pipeline.system.wording import format_size
 from pipeline.tuning.contenders import PREPARED_PER_CROP, prepared_size
-from pipeline.tuning.rates import DRAWS, Draws, Rates, between, costs_us, estimate_of, observed
+from pipeline.tuning.rates import DRAWS, Draws, Rates, between, costs_us, estimate_of, observed, share_in_steps
 from pipeline.tuning.result import MIN_GAIN
 from pipeline.tuning.stages import StageCosts, costs_from, load_stages
 
@@ -310,13 +310,6 @@ def _gain(before: Rates, after: Rates) -> Estimate:
     return estimate_of(before.whole_us / after.later_us())
 
 
-def _of_steps_us(facts: Facts, rates: Rates, part: Part) -> Draws:
-    """Return the time of a part of the steps."""
-    shares = facts.verdict.shares
-    in_steps = 1 - shares.get(Part.VALIDATION, 0.0) - shares.get(Part.CALLBACKS, 0.0)
-    return shares.get(part, 0.0) / max(in_steps, 1e-3) * rates.steps_us
-
-
 def _preparations(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     settings = facts.settings
     size = prepared_size(settings.image_size)
@@ -425,7 +418,7 @@ def _less_validation(facts: Facts, rates: Rates) -> Iterator[Prediction]:
 
 
 def _fewer_checkpoints(facts: Facts, rates: Rates) -> Iterator[Prediction]:
-    settings, waited_us = facts.settings, _of_steps_us(facts, rates, Part.CHECKPOINTS)
+    settings, waited_us = facts.settings, share_in_steps(facts.verdict, Part.CHECKPOINTS) * rates.steps_us
     if facts.verdict.shares.get(Part.CHECKPOINTS, 0.0) < FINE:
         return
     steps = ceil(facts.train_examples / settings.batch_size)
@@ -447,7 +440,7 @@ def _larger_batches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
         return
     words = "fewer and larger updates of the weights, which may need another learning_rate"
     change = {"batch_size": 2 * facts.settings.batch_size}
-    after = rates.with_step(-_of_steps_us(facts, rates, Part.HOST) / 2)
+    after = rates.with_step(-share_in_steps(facts.verdict, Part.HOST) * rates.steps_us / 2)
     yield Prediction(change, _gain(rates, after), Costs(words=words))
 
 

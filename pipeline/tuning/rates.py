@@ -198,6 +198,7 @@ def observed(
     cores = np.where(is_full, used, between(max(BUSY * free, used), usable, "cores"))
     # The accelerator itself, if it is not the cores.
     alone_us = simulated_us if load.gpu is None else whole_us * load.gpu / 100
+    alone_us += share_in_steps(verdict, Part.CHECKPOINTS) * whole_us
     step_us = _step_us(verdict, busy_us, min(alone_us, busy_us), input_us / cores, other_us / cores, is_full)
     bytes_per_example = np.full(DRAWS, stages.bytes_per_example if stages else 0.0)
     reads = (cause == Limit.READING) & (bytes_per_example > 0)
@@ -272,6 +273,12 @@ def _split_cpu(verdict: Verdict, stages: StageCosts | None, cpu_us: float, busy_
     inflation = np.where(excess < 1, excess, 1 + part * (excess - 1))
     input_us = measured_us * inflation
     return input_us, np.maximum(cpu_us - input_us, 0), inflation
+
+
+def share_in_steps(verdict: Verdict, part: Part) -> float:
+    """Return the share of a part in the time of the steps."""
+    in_steps = 1 - verdict.shares.get(Part.VALIDATION, 0.0) - verdict.shares.get(Part.CALLBACKS, 0.0)
+    return verdict.shares.get(part, 0.0) / max(in_steps, 1e-3)
 
 
 def _step_us(

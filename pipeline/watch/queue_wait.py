@@ -34,6 +34,8 @@ class Use(NamedTuple):
     """Why it is not known; empty if it is."""
     is_part: bool = False
     """Whether the run waits for more slots. It gives back none before it has them, and is in the queue itself."""
+    held: int = 0
+    """Slots that a run of the queue has already. It gives them back with the others."""
 
 
 class Start(NamedTuple):
@@ -52,14 +54,15 @@ def expected_starts(slots: int, started: Sequence[Use], waiting: Sequence[Use]) 
     Airflow gives each training server its slot as one becomes free. A training starts when the last one has it.
     `started` are the runs that have slots. They may have more than the pool has now.
     """
-    ends = [each.seconds for each in started for _ in range(each.slots)]
-    free_at = sorted([*[0.0] * (slots - len(ends)), *ends])[max(0, len(ends) - slots) :]
     before = [each for each in started if not each.is_part]
+    slots -= sum(each.slots for each in started if each.is_part)
+    ends = [each.seconds for each in before for _ in range(each.slots)]
+    free_at = sorted([*[0.0] * (slots - len(ends)), *ends])[max(0, len(ends) - slots) :]
     for each in waiting:
         start = free_at[each.slots - 1] if each.slots <= len(free_at) else math.inf
         end = start + each.seconds
         yield Start(start, end, tuple(before))
-        free_at = sorted([*free_at[each.slots :], *[end] * each.slots])
+        free_at = sorted([*free_at[each.slots :], *[end] * (each.slots + each.held)])
         before.append(each)
 
 

@@ -232,9 +232,10 @@ def remaining_s(files: RunFiles, batches: Intervals, epochs: pandas.DataFrame, l
     if files.is_complete or missing <= 0 or not rows["steps"].sum():
         return None
     # `_per_step` is the time of training steps only, so the validations that are left are added.
-    validations = files.epochs - len(epochs)
+    # The first epoch of a training that continues another one is not number 1.
+    done = int(epochs["step"].iloc[-1]) if len(epochs) else last_step(batches) // files.steps_per_epoch
     each = epochs["epoch/validation_s"].mean() if "epoch/validation_s" in epochs else 0.0
-    return float(missing * _per_step(rows, "step/time_ms") / 1000 + validations * each)
+    return float(missing * _per_step(rows, "step/time_ms") / 1000 + (files.epochs - done) * each)
 
 
 def duration(seconds: float) -> str:

@@ -111,9 +111,10 @@ def continuation(
 ) -> JSONResponse:
     """Return the run that continues the training of another run on a new dataset, as Airflow's API starts it.
 
-    The page starts it with the rights of the user. The same values always give the same id of the run, so that Airflow
+    The page starts it with the rights of the user. The same dataset always gives the same id of the run. So Airflow
     refuses to start it twice. Nothing is changed here. Raises as `change` does.
     """
+    from pipeline.runs.changes import dataset_settings
     from pipeline.runs.continuation import continued_settings
 
     training = _training_of(request, dag_id, run_id, x_tenfold_token)
@@ -124,7 +125,8 @@ def continuation(
     work = partial(continued_settings, training, values)
     late, failed = "Nothing has changed: try again later", "the training cannot be read"
     settings = _answered(request, training, key, work, late, failed)
-    number = zlib.crc32(json.dumps(sorted(values.items())).encode())
+    of_dataset = {name: getattr(settings, name) for name in dataset_settings(settings.example_kind)}
+    number = zlib.crc32(json.dumps(of_dataset).encode())
     # Airflow refuses the id of a run that a person starts if it begins with `scheduled__`, for example.
     prefix = "" if run_id.startswith("manual__") else "manual__"
     run = {

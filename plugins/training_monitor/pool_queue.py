@@ -154,7 +154,8 @@ class PoolQueue:
     @cached_property
     def _uses(self) -> "list[Use]":
         """What each of the waiting runs will take."""
-        return [*map(self._usual.use, self._waiting)]
+        held = {(each.number, each.task_id): each.slots for each in self._started}
+        return [self._usual.use(each)._replace(held=held.get((each.number, each.task_id), 0)) for each in self._waiting]
 
     @cached_property
     def _starts(self) -> "list[Start]":

@@ -109,11 +109,11 @@ def test_the_machine_is_sampled_for_a_given_time(tmp_path: Path) -> None:
     assert code == 0, err
     first, second, record, figure = out.splitlines()
     ticks = len(read(tmp_path / "record", "samples"))
-    took = re.match(rf"{ticks} ticks in (\d+\.\d) s, ", first)
+    took = re.match(rf"{ticks} samples in (\d+\.\d) s, ", first)
     assert took
     assert float(took[1]) >= 1.0
     assert "% of one core; start-up " in second
-    assert (record, figure) == (f"record: {tmp_path / 'record'}", f"figure: {tmp_path / 'samples.html'}")
+    assert (record, figure) == (f"record: {tmp_path / 'record'}", f"page: {tmp_path / 'samples.html'}")
 
 
 def test_the_rate_is_passed_to_the_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_a_signal_is_passed_to_the_command_and_the_record_is_complete(tmp_path: 
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate()
     assert (process.returncode, out) == (5, "stopping\n"), err
-    assert "figure: " in err
+    assert "page: " in err
     assert read(tmp_path / "record", "samples")["monitor/dropped"].notna().all()
     assert [path.suffix for path in (tmp_path / "record").iterdir()] == [".parquet"]  # closed
 

@@ -63,12 +63,13 @@ def test_every_setting_is_in_its_forms():
     of_tables = {name for name, only in declared(OnlyFor).items() if only.kind == TABLE}
     settings = set(Settings.model_fields) - {"dataset", "example_kind"} - of_tables
     assert set(FORM_SETTINGS["image_training"]) == settings - {"window"}
-    assert set(FORM_SETTINGS["image_dataset"]) | set(FORM_SETTINGS["retrain"]) == settings
+    assert set(FORM_SETTINGS["image_dataset"]) | set(FORM_SETTINGS["retrain"]) == settings - {"continues"}
     assert of_tables <= set(FORM_SETTINGS["tabular_dataset"]) < set(FORM_SETTINGS["tabular_training"])
     assert set(FORM_SETTINGS["tabular_dataset"]).isdisjoint({"model", "epochs", "window", "prepare", "source_kind"})
     assert set(FORM_SETTINGS["tabular_training"]).isdisjoint({"image_size", "check", "path_column", "flip"})
     assert {"source_uri", "check", "on_drift", "ask_hours", "user_project"} <= set(FORM_SETTINGS["image_dataset"])
     assert {"model", "weights", "comet_project", "cache_gigabytes", "window"} <= set(FORM_SETTINGS["retrain"])
+    assert set(FORM_SETTINGS["retrain"]).isdisjoint({"source_uri", "continues"})
     assert {"on_leak", "max_leaked_fraction"} <= set(FORM_SETTINGS["image_dataset"]) & set(FORM_SETTINGS["retrain"])
     assert set(FORM_SETTINGS["image_dataset"]).isdisjoint(
         {"model", "epochs", "weights", "tensorboard", "window", "seed"}

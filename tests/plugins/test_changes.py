@@ -191,6 +191,10 @@ def test_the_run_that_continues_a_training_has_its_settings_and_always_the_same_
     run = answer.json()["run"]
     assert run == asked(client, editor, token, prepare_size="36", prepare="resize").json()["run"]
     assert run["dag_run_id"] != asked(client, editor, token, prepare="raw").json()["run"]["dag_run_id"]
+    # The size is the same without a word.
+    of_itself = asked(client, editor, token, prepare="resize").json()["run"]
+    stated = asked(client, editor, token, prepare="resize", prepare_size=str(of_itself["conf"]["prepare_size"])).json()
+    assert stated["run"] == of_itself
     conf = run["conf"]
     assert (conf["prepare"], conf["prepare_size"], conf["continues"]) == ("resize", 36, str(trained))
     assert (conf["image_size"], conf["batch_size"], conf["epochs"]) == (32, 8, 10)

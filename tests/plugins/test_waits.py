@@ -333,12 +333,17 @@ def test_a_run_does_not_wait_for_a_slot_that_one_of_its_servers_has(waiting: Non
     set_tasks("running", run_id="run 2")
     store_training("run 2", training_with_steps(tmp_path / "training", step_ms=80_000.0))
     add_waiting("run 3")
-    with create_session() as session:  # Run 1 is ahead of run 3 in the queue.
+    add_waiting("run 4", servers=2)
+    add_waiting("run 5")
+    with create_session() as session:  # Run 1 is ahead of the others in the queue.
         session.execute(update(TaskInstance).values(priority_weight=1))
         session.execute(update(TaskInstance).filter_by(run_id="run 1").values(priority_weight=2))
     add_ended("ended", 10)
     assert wait_of("run 1") == "it starts in about 2 h 0 min, when the training that runs now ends"
     assert wait_of("run 3").startswith("it starts in about 2 h 10 min, if the run before it takes")
+    # Run 1 gives back both of its slots.
+    assert wait_of("run 4").startswith("it starts in about 2 h 20 min")
+    assert wait_of("run 5").startswith("it starts in about 2 h 30 min")
 
 
 def test_a_task_of_higher_priority_is_ahead_in_the_queue(waiting: None):

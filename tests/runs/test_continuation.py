@@ -164,7 +164,7 @@ def test_a_size_alone_changes_nothing_of_images_that_are_kept(run: Run, source: 
 
 def test_a_source_that_changed_meanwhile_is_refused(run: Run, source: Path):
     (source / "a" / "new.jpg").write_bytes(jpeg(99))
-    with pytest.raises(BadInput, match=r"has other examples than .*: the source has changed meanwhile"):
+    with pytest.raises(BadInput, match=r"has other examples than .*: the source has changed\. Train"):
         requested(run, source, compression="gzip")
     assert load_changes(run.folder) == []
 
@@ -172,7 +172,7 @@ def test_a_source_that_changed_meanwhile_is_refused(run: Run, source: Path):
 def test_a_source_with_another_image_instead_of_one_is_refused(run: Run, source: Path):
     """The numbers of examples are the same."""
     next((source / "a").iterdir()).write_bytes(jpeg(99))
-    with pytest.raises(BadInput, match=r"has other examples than .*: the source has changed meanwhile"):
+    with pytest.raises(BadInput, match=r"has other examples than .*: the source has changed\. Train"):
         requested(run, source, compression="gzip")
     assert load_changes(run.folder) == []
 

@@ -10,10 +10,12 @@ import psutil
 import pytest
 
 from pipeline import storage
-from pipeline.errors import ConflictError
+from pipeline.errors import ConflictError, DatasetError
 from pipeline.records.tfrecord import writer_of
+from pipeline.runs.files import read_or_empty
 from pipeline.storage import local
 from pipeline.storage.local import this_host
+from pipeline.system.flock import locked
 from tests.namespaces import unshared
 from tests.waiting import until
 
@@ -187,3 +189,13 @@ def test_a_full_disk_error_of_a_shard_states_the_free_bytes(small_disk: Path):
 
     with pytest.raises(OSError, match=r"more than [0-9,]+ bytes are needed, 65,536 are free"):
         write()
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path):
+    """Others may write into a workspace. A page would wait forever for somebody who writes into the pipe."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DatasetError, match="pipe is no regular file"):
+        storage.read_limited(tmp_path / "pipe", 100)
+    assert read_or_empty(tmp_path / "pipe") == {}
+    with pytest.raises(OSError, match="No such device or address"), locked(tmp_path / "pipe"):
+        pass

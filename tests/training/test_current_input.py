@@ -1,6 +1,8 @@
 """The input of a training whose settings change between two epochs."""
 
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +15,7 @@ import tensorflow as tf
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.input import cache, order
-from pipeline.runs.changes import Change, load_changes, request_changes, request_dataset, take_over
+from pipeline.runs.changes import Change, load_changes, replace_changes, request_changes, request_dataset, take_over
 from pipeline.runs.files import CHANGES
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run
@@ -133,6 +135,49 @@ def test_an_attempt_keeps_images_although_less_memory_is_free(
         assert current.inputs.keeps
 
 
+def test_an_input_that_is_opened_again_keeps_its_images_although_less_memory_is_free(
+    settings: Settings, published: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Another program takes the memory meanwhile. Another setting must not end the training."""
+    run = prepare_run(settings.model_copy(update={"cache": "memory"}), published, "run")
+    with opened(run, published) as current:
+        current.begin(1, 0)
+        monkeypatch.setattr(cache, "available_memory", lambda: 0)
+        request_change(run.folder, "prefetch_batches", 2, by="Ada")
+        assert current.begin(2, STEPS)
+        assert current.effect.settings.prefetch_batches == 2
+        assert current.inputs.keeps
+
+
+def test_another_order_of_images_that_a_full_disk_keeps_is_refused(
+    settings: Settings, published: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run = prepare_run(settings.model_copy(update={"cache": "disk"}), published, "run")
+    with opened(run, published) as current:
+        current.begin(1, 0)
+        assert len([*taken(current, STEPS), *current.validation]) > STEPS  # All images are kept.
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+        request_change(run.folder, "shuffle_megabytes", 1, by="Ada")
+        request_change(run.folder, "prefetch_batches", 2, by="Ben")
+        assert current.begin(2, STEPS)
+        refused, other = load_changes(run.folder)
+        assert refused.refused.startswith("decoded images need about ")
+        assert (other.epoch, other.refused) == (2, "")
+        assert current.effect.settings.shuffle_megabytes == settings.shuffle_megabytes
+
+
+def test_a_change_whose_gain_was_stored_meanwhile_is_not_taken_again(settings: Settings, published: Path):
+    run = prepare_run(settings, published, "run")
+    with opened(run, published) as current:
+        current.begin(1, 0)
+        request_change(run.folder, "prefetch_batches", 2, by="Ada")
+        current.begin(2, STEPS)
+        [change] = load_changes(run.folder)
+        replace_changes(run.folder, {change: replace(change, measured=1.5)})
+        current.begin(3, 2 * STEPS)
+    assert [(each.epoch, each.measured) for each in load_changes(run.folder)] == [(2, 1.5)]
+
+
 def test_a_request_waits_for_the_end_of_an_epoch_that_has_begun(settings: Settings, published: Path):
     run = prepare_run(settings, published, "run")
     request_change(run.folder, "prefetch_batches", 2, by="Ada")
@@ -187,13 +232,26 @@ def test_a_change_that_was_refused_makes_room_for_the_next_one(
     ]
 
 
-def test_a_request_in_the_last_epoch_is_refused_at_the_end(settings: Settings, published: Path):
+@pytest.mark.parametrize(
+    ("is_early", "is_continued", "why"),
+    [
+        (False, False, "the training was in its last epoch"),
+        (True, False, "the training has ended early"),
+        (True, True, "another training continues this one: request it there"),
+    ],
+)
+def test_a_request_that_comes_too_late_is_refused_with_the_reason(
+    settings: Settings, published: Path, is_early: bool, is_continued: bool, why: str
+):
     run = prepare_run(settings, published, "run")
     with opened(run, published) as current:
-        current.begin(4, 3 * STEPS)
+        current.begin(2, STEPS)
+        if is_continued:
+            request_dataset(run.folder, {"prepare": "raw"}, by="Ben")
+            assert current.is_continued(3, 2 * STEPS)
         request_change(run.folder, "prefetch_batches", 2, by="Ada")
-        current.refuse_rest()
-    assert load_changes(run.folder)[0].refused == "the training was in its last epoch"
+        current.refuse_rest(is_early)
+    assert load_changes(run.folder)[-1].refused == why
 
 
 def test_an_attempt_with_advice_off_goes_on_with_the_changes_before_it(settings: Settings, published: Path):

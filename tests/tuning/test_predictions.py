@@ -96,6 +96,8 @@ def test_a_step_beside_full_cores_may_have_waited_for_a_core(of_verdict: dict[st
     """The accelerator works for 50 of the 250 µs that are no wait for data. The prepared input needs 100 µs."""
     of = replace(DECODING, wait_fraction=0.5, **of_verdict)
     assert found(facts(of, settings=settings), "prepare").factor == pytest.approx((3.3, 2.05, 5), abs=0.15)
+    waits = with_shares(of, checkpoints=0.3)  # For 150 of the 250 µs, it waited for a checkpoint.
+    assert found(facts(waits, settings=settings), "prepare").factor == pytest.approx((2.22, 2.0, 2.5), abs=0.03)
     free = replace(of, load=replace(of.load, own_cores=1.0, busy=50.0), limits=(Limit.SERIAL,))
     assert np.median(observed(free, KEPT, None, 50.0).step_us) == pytest.approx(250)
 

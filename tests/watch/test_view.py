@@ -432,6 +432,22 @@ def test_the_first_step_is_in_no_number_if_there_are_others(tmp_path: Path) -> N
     assert tiles["remaining, about"] == "1 h 30 min"
 
 
+def test_the_validations_of_a_continued_training_are_not_left_for_the_one_after_it(tmp_path: Path) -> None:
+    """It begins with epoch 51 of 100. After epoch 60, 40 epochs of 10 s are left, and 40 validations of 30 s."""
+    content = {"format": RUN_FORMAT, "settings": {"epochs": 100}, "steps_per_epoch": 10}
+    (tmp_path / "run.json").write_text(json.dumps(content))
+    sink = Records(tmp_path)
+    for step in range(500, 600):
+        now = 1e9 + step + 30 * (step // 10)
+        times = {"input/wait_ms": 1.0, "step/time_ms": 1000.0, "input/examples": 8, "epoch": step // 10 + 1}
+        sink.write(Row("batches", now, step + 1, times))
+        sink.write(Row("samples", now, step + 1, {"sys/cpu_pct": 50.0}))
+        if step % 10 == 9:
+            sink.write(Row("epochs", now + 30, step // 10 + 1, {"epoch/validation_s": 30.0}))
+    sink.close()
+    assert dict(status_of(tmp_path)["tiles"])["remaining, about"] == "27 min"
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.4, "0 s"), (89, "1 min 29 s"), (720, "12 min 0 s"), (12_005, "3 h 20 min 5 s"), (-1, "0 s")],

@@ -81,9 +81,16 @@ export class Changes {
   async start_run(values) {
     const {dag_id, run} = await this.send_to("continuation", {values});
     const address = `../api/v2/dags/${encodeURIComponent(dag_id)}/dagRuns`;
-    await send_json(address, run, `You do not have permission to start runs of ${dag_id}.`, {silent: SILENT});
+    const silent = `Airflow does not answer: look at the runs of ${dag_id} before you try again.`;
+    let started = "";
+    try {
+      await send_json(address, run, `You do not have permission to start runs of ${dag_id}.`, {silent});
+    } catch (error) {
+      if (error.status !== 409) throw error;  // The same values have the same id of the run.
+      started = "was started before: it ";
+    }
     const link = run_link({dag_id, run_id: run.dag_run_id}, run.dag_run_id);
-    this.answer.replaceChildren("The run ", link, " builds the dataset. Then this training ends its epoch, and that run continues it.");
+    this.answer.replaceChildren("The run ", link, ` ${started}builds the dataset. Then this training ends its epoch, and that run continues it.`);
   }
 
   async send(change, button) {

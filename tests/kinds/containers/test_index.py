@@ -356,6 +356,17 @@ def test_bounds_are_not_kept_after_an_error_of_the_disk(tmp_path: Path, monkeypa
     assert len(pieces_in(tmp_path / "a.tar", tmp_path / "copies")) > 3
 
 
+@pytest.mark.parametrize("lost", ["", "{}", "[1]", "[1, 2]", "null"])
+def test_bounds_that_a_power_loss_damaged_are_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str):
+    monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1")
+    write_tar_of(tmp_path / "a.tar", samples(60))
+    pieces = pieces_in(tmp_path / "a.tar", tmp_path / "copies")
+    [bounds] = (tmp_path / "copies").glob("*.bounds")
+    bounds.write_text(lost)
+    assert pieces_in(tmp_path / "a.tar", tmp_path / "copies") == pieces
+    assert len(pieces) > 3
+
+
 def test_a_task_divides_into_pieces_of_the_size_of_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The machines of a cluster may have another environment."""
     monkeypatch.setattr("pipeline.sources.container_index.DIVIDED_BYTES", MEGABYTE)
