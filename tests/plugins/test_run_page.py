@@ -211,7 +211,10 @@ def test_the_button_for_a_new_dataset_starts_the_run_that_the_plugin_describes(
 
     def start_run(route: Route) -> None:
         started.append((urlsplit(route.request.url).path, route.request.post_data_json))
-        route.fulfill(json=described)
+        if len(started) > 1:
+            route.fulfill(status=409, json={"detail": {"reason": "Unique constraint violation"}})
+        else:
+            route.fulfill(json=described)
 
     with opened(browser, client, training, role="user") as seen:
         seen.page.route("**/continuation?*", describe_run)
@@ -222,6 +225,9 @@ def test_the_button_for_a_new_dataset_starts_the_run_that_the_plugin_describes(
         until(lambda: seen.page.get_by_text("The run run__1 builds the dataset.").is_visible())
         assert asked == [({"values": {"prepare": "resize", "prepare_size": "36"}}, True)]
         assert started == [("/api/v2/dags/image_training/dagRuns", described)]
+        # Somebody else may click before the other run has reached this training.
+        seen.page.get_by_role("button", name=words).click()
+        until(lambda: seen.page.get_by_text("The run run__1 was started before: it builds the dataset.").is_visible())
         seen.page.get_by_text("Change a setting", exact=True).click()
         seen.page.get_by_label("Setting", exact=True).select_option("compression")
         assert seen.page.get_by_role("button", name="Build a new dataset and continue on it").is_visible()
