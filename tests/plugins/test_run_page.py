@@ -34,10 +34,15 @@ SETTINGS = {"epochs": 9, "batch_size": 8, "dataset_name": "shapes", "model": "sm
 
 
 @pytest.fixture
-def dag(airflow_database: None) -> Iterator[None]:
+def dag_id() -> str:
+    return "ours"
+
+
+@pytest.fixture
+def dag(airflow_database: None, dag_id: str) -> Iterator[None]:
     from tests.plugins.airflow_runs import add_dag, remove_all
 
-    add_dag("ours", "us")
+    add_dag(dag_id, "us")
     yield
     remove_all()
 
@@ -48,11 +53,13 @@ def describe(folder: Path, **settings: float) -> None:
 
 
 @contextmanager
-def opened(browser: Browser, client: Client, training: Path, width: int = 1280, role: str = "viewer") -> Iterator[Seen]:
+def opened(
+    browser: Browser, client: Client, training: Path, width: int = 1280, role: str = "viewer", dag_id: str = "ours"
+) -> Iterator[Seen]:
     """Open the page of a training that is under way."""
     from tests.plugins.airflow_runs import add_run
 
-    add_run("ours", training.name, str(training), state="running")
+    add_run(dag_id, training.name, str(training), state="running")
     who = with_cookie(role, "us")
 
     def answer_with(route: Route) -> None:
@@ -70,7 +77,7 @@ def opened(browser: Browser, client: Client, training: Path, width: int = 1280, 
     with ThreadPoolExecutor(1) as thread, patient(browser.new_context(viewport=size)) as context:
         seen = Seen(context.new_page())
         seen.page.route(f"{AIRFLOW}/**", answer_with)
-        seen.page.goto(f"{AIRFLOW}/run?{urlencode({'dag_id': 'ours', 'run_id': training.name})}")
+        seen.page.goto(f"{AIRFLOW}/run?{urlencode({'dag_id': dag_id, 'run_id': training.name})}")
         until(lambda: seen.page.locator("section[data-drawn]").count() > 0)
         until(lambda: seen.page.locator("section:not([data-drawn])").count() == 0)
         yield seen
@@ -190,8 +197,9 @@ def test_a_person_who_may_edit_the_run_changes_a_setting_on_its_tab(
     assert (change.field, change.value, change.by) == ("prefetch_batches", 16, "somebody")
 
 
+@pytest.mark.parametrize("dag_id", ["image_training"])  # Its runs build datasets.
 def test_the_button_for_a_new_dataset_starts_the_run_that_the_plugin_describes(
-    browser: Browser, client: Client, dag: None, rich: Path, tmp_path: Path
+    browser: Browser, client: Client, dag: None, dag_id: str, rich: Path, tmp_path: Path
 ) -> None:
     training = tmp_path / "run"
     shutil.copytree(rich, training)
@@ -216,7 +224,7 @@ def test_the_button_for_a_new_dataset_starts_the_run_that_the_plugin_describes(
         else:
             route.fulfill(json=described)
 
-    with opened(browser, client, training, role="user") as seen:
+    with opened(browser, client, training, role="user", dag_id=dag_id) as seen:
         seen.page.route("**/continuation?*", describe_run)
         seen.page.route("**/api/v2/**", start_run)
         words = "Apply prepare=resize, prepare_size=36 on a new dataset, in a new run: 1.6 times faster (1.5 to 1.7)"
@@ -228,6 +236,7 @@ def test_the_button_for_a_new_dataset_starts_the_run_that_the_plugin_describes(
         # Somebody else may click before the other run has reached this training.
         seen.page.get_by_role("button", name=words).click()
         until(lambda: seen.page.get_by_text("The run run__1 was started before: it builds the dataset.").is_visible())
+        assert "409 (Conflict)" in seen.complaints.pop()  # The browser reports the refusal.
         seen.page.get_by_text("Change a setting", exact=True).click()
         seen.page.get_by_label("Setting", exact=True).select_option("compression")
         assert seen.page.get_by_role("button", name="Build a new dataset and continue on it").is_visible()
