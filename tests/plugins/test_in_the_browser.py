@@ -459,7 +459,8 @@ def addresses(ui: Ui) -> list[str]:
     environ = {**os.environ, "AIRFLOW_HOME": str(ui.layout.home), "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True)
     found = done.stdout.splitlines()[-1].split()  # a warning of Airflow may come first
-    assert [each for each in found if not each.startswith("GET")] == ["POST/start.json", "POST/change"]
+    posted = ["POST/start.json", "POST/change", "POST/continuation"]
+    assert [each for each in found if not each.startswith("GET")] == posted
     paths = [each.removeprefix("GET") for each in found if each.startswith("GET")]
     assert {"/run", "/data", "/report", "/card", "/inputs", "/compare", *OF_NO_RUN} <= {*paths}
     return paths
@@ -475,15 +476,15 @@ def test_pages_require_a_login_and_permission_for_the_dag(ui: Ui, rich: str, add
     # A comparison needs two runs.
     assert answers("reader") == {path: 404 if path in ("/card", "/inputs", "/compare") else 200 for path in addresses}
 
-    def post(user: str, path: str, body: dict[str, str]) -> int:
+    def post(user: str, path: str, body: dict[str, Any]) -> int:
         with ui.requests_of(user) as http:
             return http.post(path, json=body).status_code
 
     users, checked = ("", "stranger", "reader", "admin"), f"/tenfold/start.json?dag_id={DAG}"
     assert [post(user, checked, {}) for user in users] == [401, 403, 403, 200]
-    change = {"field": "prefetch_batches", "value": "16"}
     # Without the token of the page, nobody changes anything.
-    assert [post(user, address("/change", rich), change) for user in users] == [401, 403, 403, 403]
+    for path, values in (("/change", {"prefetch_batches": "16"}), ("/continuation", {"prepare": "resize"})):
+        assert [post(user, address(path, rich), {"values": values}) for user in users] == [401, 403, 403, 403]
 
 
 def test_a_training_is_started_from_the_page_of_eight_fields(ui: Ui, logged_in: LoggedIn) -> None:

@@ -229,7 +229,7 @@ def test_the_button_for_a_new_dataset_starts_the_run_that_the_plugin_describes(
         seen.page.route("**/api/v2/**", start_run)
         words = "Apply prepare=resize, prepare_size=36 on a new dataset, in a new run: 1.6 times faster (1.5 to 1.7)"
         seen.page.get_by_role("button", name=words).click()
-        until(lambda: started)
+        # Only a call of Playwright, such as this one, lets it answer the requests of the page.
         until(lambda: seen.page.get_by_text("The run run__1 builds the dataset.").is_visible())
         assert asked == [({"values": {"prepare": "resize", "prepare_size": "36"}}, True)]
         assert started == [("/api/v2/dags/image_training/dagRuns", described)]
