@@ -142,7 +142,7 @@ def searched(job: Job, rounds: Rounds) -> Search:
     left_out: dict[str, str] = {}
 
     def possible(changes: Sequence[Pair], rounds: Rounds) -> list[Pair]:
-        """Run changes beside the job, and return those that are possible. Raises NotPossible if the job is not."""
+        """Run the job and its changes in turn, and return the possible ones. Raises NotPossible if the job is not."""
         reasons = measure([job, *(each.changed for each in changes)], rounds)
         if job.name in reasons:
             raise NotPossible(reasons[job.name])

@@ -32,7 +32,7 @@ LOGS = HOME / "logs"
 TOTAL_S = 590.0
 """Limit of all sections together. Their own limits add up to a little more, because no machine needs all of them."""
 SLOWER = 4
-"""Without a GPU, all limits but the first are this many times as long: the machine may be slow, and nobody lends it."""
+"""Without a GPU, all limits but the first are this many times as long, because the machine may be slow."""
 MASK = "CUDA_VISIBLE_DEVICES"
 
 

@@ -20,9 +20,9 @@ from pipeline.storage.local import FULL
 POLL_S = 1.0
 """Seconds between two looks at a training that is about to end."""
 STARTS_IN_S = 60.0
-"""A training that is not running may be starting again. After this many seconds, nobody waits for it."""
+"""The command waits this many seconds for a training that is not running, because it may be starting again."""
 ENDS_IN_S = 7 * 86_400.0
-"""Nobody waits longer for a training in a bucket, which another machine may train, in seconds."""
+"""The same for a training in a bucket, which may be running on another machine."""
 _log = logging.getLogger(__name__)
 
 

@@ -250,7 +250,7 @@ def _require_same_training(earlier: _Earlier, settings: TrainingSettings, datase
 
 
 def _in_fingerprint(dataset: Dataset) -> dict[str, Any]:
-    """Return the settings in the fingerprint of a dataset. One that is not stored had no effect."""
+    """Return the settings in the fingerprint of a dataset. A setting that is not stored has its default."""
     defaults = {name: Settings.model_fields[name].get_default() for name in declared(InFingerprint)}
     return {**defaults, **{name: dataset.settings[name] for name in defaults if name in dataset.settings}}
 

@@ -19,6 +19,7 @@ from pipeline.storage import local
 from pipeline.storage.bucket_path import SCHEME, BucketPath, FirstPage, ObjectStat, bucket_client
 from pipeline.storage.local import CHUNK_BYTES, temporary_beside
 from pipeline.storage.object_ranges import boundaries as boundaries
+from pipeline.system.open_files import open_at_once
 
 Place = Path | BucketPath
 
@@ -72,17 +73,13 @@ def read_limited(place: Place, max_bytes: int) -> bytes:
         found = place.stat()
         require_size(place, found.st_size, max_bytes)
         return place.read_bytes(found.generation)
-    with open(place, "rb", opener=_open_at_once) as file:
+    with open(place, "rb", opener=open_at_once) as file:
         status = os.fstat(file.fileno())
         if not S_ISREG(status.st_mode):
             raise DatasetError(f"{place} is no regular file: check who made it, and remove it")
         content = file.read(max_bytes + 1)
         require_size(place, max(len(content), status.st_size), max_bytes)
     return content
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def require_size(place: Place, size: int, max_bytes: int) -> None:

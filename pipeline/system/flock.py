@@ -1,10 +1,11 @@
 """Locks of the kernel on files. It releases them when their process ends, however it ends."""
 
 import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from pipeline.system.open_files import open_at_once
 
 
 def try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
@@ -16,14 +17,10 @@ def try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
     return True
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK, 0o666)  # A pipe that another user made would block.
-
-
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Lock a file for the block, as soon as no other process has it locked. The file is made if it is missing."""
     # The file stays: if it were removed, two processes could hold locks of different files with this name.
-    with open(path, "wb", opener=_open_at_once) as file:
+    with open(path, "wb", opener=open_at_once) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -261,7 +261,7 @@ class CurrentInput:
 
 
 def _keeps_anew(before: InEffect, after: InEffect, epoch: int) -> str:
-    """Return the setting because of which decoded images are kept anew in an epoch; empty if they are not."""
+    """Return the changed setting that makes an epoch decode and keep all images again; empty if none does."""
     if after == before:
         return ""
     if after.kept_from == epoch:

@@ -108,7 +108,7 @@ class AirflowRun(NamedTuple):
 def find_run(dag_id: str, run_id: str, times_left: "TimesLeft | None" = None) -> AirflowRun | None:
     """Return the run with these ids; None if there is none.
 
-    `times_left` are those that other calls use, too. A page that asks again and again gives them.
+    `times_left` keeps what earlier calls have read. Without it, each call reads the running trainings again.
     """
     if "\0" in dag_id + run_id:  # PostgreSQL refuses text with a zero byte.
         return None

@@ -117,7 +117,7 @@ def store_training(run_id: str, training: Path) -> None:
 def training_with_steps(
     folder: Path, step_ms: float, steps: int = 10, age_s: float = 0.0, validation_s: float | None = None
 ) -> Path:
-    """Write a training with `steps` of 100 steps, which took `step_ms` each, in place of one that is there."""
+    """Replace a training by one of 100 steps that has taken `steps` of them, in `step_ms` each."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     about = {"format": RUN_FORMAT, "settings": {"epochs": 2, "dataset_name": "flowers"}, "steps_per_epoch": 50}

@@ -192,7 +192,7 @@ def test_a_full_disk_error_of_a_shard_states_the_free_bytes(small_disk: Path):
 
 
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path):
-    """Others may write into a workspace. A page would wait forever for somebody who writes into the pipe."""
+    """Other users may make one in a workspace. Opening it would wait until a program writes into it."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(DatasetError, match="pipe is no regular file"):
         storage.read_limited(tmp_path / "pipe", 100)
