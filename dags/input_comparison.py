@@ -11,7 +11,7 @@ from dags.document import document
 from dags.links import InputsLink
 from dags.tasks import or_sample_images, settings_of_run
 from dags.wiring import on_training_workers
-from dags.xcom_keys import COMPARISON_PLACE
+from dags.xcom_keys import COMPARISON_PLACE, SETTINGS
 from pipeline.config.settings import settings_from, validated
 from pipeline.tuning.options import ComparisonOptions
 
@@ -33,7 +33,7 @@ def choose() -> list[dict[str, Any]]:
     options = validated(ComparisonOptions, {name: context["params"][name] for name in names})
     settings = or_sample_images(settings_of_run(options=names)).dated(run.logical_date or run.run_after)
     require_measurable(settings, options)
-    context["ti"].xcom_push(key="settings", value=settings.model_dump())
+    context["ti"].xcom_push(key=SETTINGS, value=settings.model_dump())
     context["ti"].xcom_push(key="options", value=options.model_dump())
     return [own.model_dump() for own in dataset_settings(settings, options.names).values()]
 
@@ -107,7 +107,7 @@ def input_comparison() -> None:
     chosen = choose()
     built = build.expand(settings=chosen)
     measured = measure.override(**on_training_workers(priority=1), **long_task_retries())(
-        chosen["settings"], chosen["options"], built
+        chosen[SETTINGS], chosen["options"], built
     )
     shown = page(measured)
     shown.operator.operator_extra_links = (InputsLink(),)

@@ -12,6 +12,7 @@ from typing import Any
 from airflow.sdk import (  # type: ignore[attr-defined]  # its stub lacks the names for deadlines
     AsyncCallback,
     BaseNotifier,
+    DagRunState,
     DeadlineAlert,
 )
 from airflow.sdk.module_loading import import_string
@@ -59,10 +60,19 @@ def deadline(default_hours: float) -> DeadlineAlert:
 
 
 async def tell_late(hours: float, context: dict[str, Any] | None = None) -> None:
-    """Notify of a run that is late. The triggerer calls this when a deadline has passed."""
+    """Notify of a run that is late. The triggerer calls this when a deadline has passed, also if the run has failed."""
     run = (context or {}).get("dag_run") or {}
+    # Airflow forgets the deadline only of a run that succeeds.
+    if run.get("state") in (DagRunState.SUCCESS, DagRunState.FAILED):
+        return
     # The keys of the REST API, because there is no context of a task.
     names = (run.get("dag_run_id"), run.get("dag_id"))
     _log.warning("the run %s of %s has not ended within %g hours after it was queued", *names, hours)
-    for notifier in notifiers():
-        await notifier.async_notify(context or {})
+    for name in _names():
+        try:
+            notifier = _notifier(name)
+            # A copy: each notifier adds its own fields to it.
+            notifier.context = {**context} if context else {}
+            await notifier  # Unlike `async_notify`, this renders its templates.
+        except Exception:  # noqa: BLE001 - as in `notify`
+            _log.exception("the notifier %s failed", name)

@@ -274,7 +274,8 @@ def _is_chosen(settings: Settings) -> bool:
 
 def _should_wait(settings: Settings) -> bool:
     """Return whether a run that makes this dataset is under way, and WAIT is not over."""
-    concerns = (_concern(maker, form, settings) for maker in MAKERS for form in forms_under_way(maker))
+    defaults = form_defaults().model_dump()
+    concerns = (_concern(maker, form, defaults, settings) for maker in MAKERS for form in forms_under_way(maker))
     concern = next(filter(None, concerns), "")
     if not concern:
         return False
@@ -286,12 +287,12 @@ def _should_wait(settings: Settings) -> bool:
     return True
 
 
-def _concern(maker: str, form: Mapping[str, Any] | None, settings: Settings) -> str:
+def _concern(maker: str, form: Mapping[str, Any] | None, defaults: Mapping[str, Any], settings: Settings) -> str:
     """Return why this run waits for a run of the DAG `maker`; empty if that run makes another dataset."""
     if form is None:
         return f"a run of {maker} without a date is running, and a task cannot read its form"
     try:
-        made = or_sample_images(settings_from({**form_defaults().model_dump(), **form, "example_kind": MAKERS[maker]}))
+        made = or_sample_images(settings_from({**defaults, **form, "example_kind": MAKERS[maker]}))
     except SettingsError:
         return ""  # Its first task refuses it.
     if (made.datasets_folder, made.dataset_name) != (settings.datasets_folder, settings.dataset_name):

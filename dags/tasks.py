@@ -13,7 +13,7 @@ from dags.gpu_pool import GPU_POOL, pool_command
 from dags.notify import notify
 from dags.schedule import require_zone
 from dags.small import plan_of_run, skip_to_commit
-from dags.xcom_keys import DATASET_PLACE, PLAN, WORSE
+from dags.xcom_keys import DATASET_PLACE, PLAN, SETTINGS, WORSE
 from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import SettingsError
 from pipeline.storage import place_of
@@ -57,7 +57,7 @@ def extract(for_training: bool, example_kind: str = "images") -> list[str]:
         _warn_of_slots(settings)
     ranges = divide(settings)
     # Airflow maps over the returned value, so the settings and the snapshot are separate XComs.
-    context["ti"].xcom_push(key="settings", value=settings.model_dump())
+    context["ti"].xcom_push(key=SETTINGS, value=settings.model_dump())
     snapshot = None if ranges else list_all(settings)
     if for_training and snapshot:
         from pipeline.runs.requirements import require_trainable

@@ -11,7 +11,7 @@ from dags.gpu_pool import GPU_POOL, TRAIN
 from dags.links import CardLink, ReportLink
 from dags.operators import APPROVE_DOC, TRAIN_DOC, ApproveOperator, TrainOperator
 from dags.tasks import commit, copy, extract, extract_range, plan, promote, report, servers, write
-from dags.xcom_keys import DATASET_PLACE
+from dags.xcom_keys import DATASET_PLACE, SETTINGS
 
 
 def add_tasks(for_training: bool, example_kind: str = "images") -> None:
@@ -21,7 +21,7 @@ def add_tasks(for_training: bool, example_kind: str = "images") -> None:
     starts `retrain`.
     """
     extracted = extract(for_training, example_kind)
-    settings = extracted["settings"]
+    settings = extracted[SETTINGS]
     listed = extract_range.expand(range_file=extracted)
 
     @task_group

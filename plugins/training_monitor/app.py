@@ -228,7 +228,6 @@ def trainings(
     may_read_log: Annotated[MayRead, Depends(readable_logs)],
     limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 100,
     offset: Annotated[int, Query(ge=0, le=MAX_NUMBER)] = 0,
-    before: Annotated[int | None, Query(ge=0, le=MAX_NUMBER)] = None,
     dag_id: Annotated[str | None, Query()] = None,
     search: Annotated[str, Query(max_length=MAX_SEARCH)] = "",
     sort: Column = "started",
@@ -236,12 +235,12 @@ def trainings(
     within: bool = False,
     zone: Annotated[str, Query(max_length=MAX_SEARCH)] = "",
 ) -> JSONResponse:
-    """Return a page of the trainings of the DAGs that the user may read, or of those `before` the number of a row.
+    """Return a page of the trainings of the DAGs that the user may read.
 
     With `dag_id`, the page has only trainings of this DAG, because the right to see runs was checked for it alone.
     `ListQuery` describes the other parameters, and `list_trainings` the answer.
     """
-    trainings = Trainings(dag_ids if dag_id is None else dag_ids & {dag_id}, before)
+    trainings = Trainings(dag_ids if dag_id is None else dag_ids & {dag_id})
     query = ListQuery(limit, offset, search, sort, ascending=up, zone=zone_of(zone), within_dataset=within)
     return JSONResponse(list_trainings(trainings, request.app.state.sources, query, may_read_log))
 
@@ -365,7 +364,12 @@ def _content(
     require_folder(training)
     copies: Copies = state.copies
     folder = copies.local_folder(training)
-    span = copies.fetch_span(training, span_of(folder, *closer)) if closer else None
+    span = span_of(folder, *closer) if closer else None
+    if span:
+        try:
+            span = copies.fetch_span(training, span)
+        except StorageError:  # Its bucket is slow. The page asks again, and shows the overview until then.
+            span = span._replace(is_close=False)
     content = page_data(folder, run.is_over, after, span, shown, state.heartbeats, builds_dataset=run.dag_id in DAGS)
     _add_airflow_state(run, content["status"])
     content["status"]["name"] = STATE_NAMES[content["status"]["state"]]

@@ -7,6 +7,7 @@ its form: another run of the same DAG has the same source in it.
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 MAX_RUNS = 3000
 """Of at most this number of runs, the newest, the dates are looked up."""
+_NEVER = datetime.min.replace(tzinfo=UTC)
 _EXTRACT = "extract"
 """The task that stores the settings of a run with its data date."""
 _PLACES = ("dataset_name", "workspace", "publish_uri")
@@ -53,6 +55,8 @@ class DatedRun(NamedTuple):
     date: str
     form: str
     """The fields of its form that decide the dataset name, as JSON."""
+    queued: datetime | None
+    """When it was queued, for the last time if it was cleared."""
 
 
 class DatasetRuns:
@@ -88,7 +92,8 @@ class DatasetRuns:
         made = self._by_name[name]
         with create_session() as session:
             runs = [*made, *_without_settings(session, made)]
-            last = {run.date: run.number for run in sorted(runs)}
+            in_order = sorted(runs, key=lambda run: (run.queued or _NEVER, run.number))
+            last = {run.date: run.number for run in in_order}
             found = {run.number: run for run in load_runs(session, select(DagRun).where(DagRun.id.in_(last.values())))}
         return {date: found[number] for date, number in last.items() if number in found}
 
@@ -97,7 +102,7 @@ def _stored_settings(dag_ids: Collection[str]) -> Select[Any]:
     """Return the query of the settings that runs stored, with the forms of these runs, the newest run first."""
     return (
         # Of the whole model, Airflow would also load the run of each XCom.
-        select(XComModel.dag_run_id, XComModel.dag_id, XComModel.value, DagRun.conf)
+        select(XComModel.dag_run_id, XComModel.dag_id, XComModel.value, DagRun.conf, DagRun.queued_at)
         .join(DagRun, DagRun.id == XComModel.dag_run_id)
         .where(XComModel.dag_id.in_(dag_ids), XComModel.task_id == _EXTRACT, XComModel.key == SETTINGS)
         .order_by(XComModel.dag_run_id.desc())
@@ -110,7 +115,8 @@ def _dated_runs(stored: Iterable[Any]) -> Iterable[tuple[DatasetName, DatedRun, 
         # Anyone who may change an XCom can store another value.
         if isinstance(settings, dict) and _is_date(settings.get("data_date")):
             name = DatasetName(*(str(settings.get(field, "")) for field in _PLACES))
-            yield name, DatedRun(xcom.dag_run_id, xcom.dag_id, settings["data_date"], _form(xcom.conf)), settings
+            made = (xcom.dag_run_id, xcom.dag_id, settings["data_date"], _form(xcom.conf), xcom.queued_at)
+            yield name, DatedRun(*made), settings
 
 
 def _without_settings(session: Session, made: Collection[DatedRun]) -> Iterable[DatedRun]:
@@ -131,7 +137,7 @@ def _without_settings(session: Session, made: Collection[DatedRun]) -> Iterable[
     for run in session.scalars(waiting):
         date = _date_of(run, form_of_date)
         if _is_date(date) and (run.dag_id, _form(run.conf)) in forms:
-            yield DatedRun(run.id, run.dag_id, date, "")
+            yield DatedRun(run.id, run.dag_id, date, "", run.queued_at)
 
 
 def _date_of(run: DagRun, placeholders: str) -> Any:

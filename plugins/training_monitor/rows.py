@@ -62,7 +62,6 @@ class Row:
         """Return what the page gets."""
         run, summary = self.run, self.summary
         return {
-            "number": run.number,
             "dag_id": run.dag_id,
             "run_id": run.run_id,
             "start": run.start and run.start.isoformat(),

@@ -125,19 +125,14 @@ def find_run(dag_id: str, run_id: str, times_left: "TimesLeft | None" = None) ->
 
 
 class Trainings:
-    """Runs of some DAGs that have or had a training, that have not started it yet, or that failed before it.
+    """Runs of some DAGs that have or had a training, that have not started it yet, or that failed before it."""
 
-    If `before` is given, Airflow's number of a run, only earlier runs are included.
-    """
-
-    def __init__(self, dag_ids: Collection[str], before: int | None = None) -> None:
+    def __init__(self, dag_ids: Collection[str]) -> None:
         trained = select(XComModel.dag_run_id).where(XComModel.key == TRAINING_PLACE)
         # A run whose training has not started stored no place of it. If it succeeds without one, it chose not to train.
         would_train = select(TaskInstance.id).where(OF_RUN, *_TRAINS).exists()
         without_training = and_(DagRun.state != DagRunState.SUCCESS, would_train)
         self._conditions = [DagRun.dag_id.in_(dag_ids), or_(DagRun.id.in_(trained), without_training)]
-        if before is not None:
-            self._conditions.append(DagRun.id < before)
 
     def count(self) -> int:
         """Return how many there are."""
@@ -162,7 +157,9 @@ class Trainings:
             return _with_stages(session, runs, times_left), later
 
     def _newest(self, limit: int) -> Select[Any]:
-        return select(DagRun).where(*self._conditions).order_by(DagRun.id.desc()).limit(limit)
+        # A run that is cleared starts again. Its number stays.
+        newest = (DagRun.start_date.desc().nulls_first(), DagRun.id.desc())
+        return select(DagRun).where(*self._conditions).order_by(*newest).limit(limit)
 
 
 class _Version(NamedTuple):

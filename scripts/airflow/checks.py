@@ -39,8 +39,10 @@ def check_schedule(environ: Mapping[str, str]) -> None:
             raise Refused(f"{variable} must be {wanted}, got {text!r}")
     for variable in (*SCHEDULES, RETRAIN_SCHEDULE):
         if cron := environ.get(variable, ""):
-            if variable in SCHEDULES and not settings.source_uri:
-                raise Refused(f"{variable} needs a settings file with a source_uri: set TENFOLD_SETTINGS to that file")
+            if missing := [name for name in _needed_settings(variable) if not getattr(settings, name)]:
+                raise Refused(
+                    f"{variable} needs a settings file with a {missing[0]}: set TENFOLD_SETTINGS to that file"
+                )
             file = environ.get("TENFOLD_SETTINGS")
             source = f"the settings of {file}" if file else "the default settings"
             say(f"Schedule ({variable}): {cron}, with {source}. The run of the latest interval starts at once")
@@ -49,6 +51,13 @@ def check_schedule(environ: Mapping[str, str]) -> None:
             allowed_places(setting, environ)
     except SettingsError as error:
         raise Refused(str(error)) from error
+
+
+def _needed_settings(variable: str) -> tuple[str, ...]:
+    """Return the settings without a default that the scheduled runs need."""
+    if variable == RETRAIN_SCHEDULE:
+        return ()
+    return ("source_uri", "label_column") if "TABULAR" in variable else ("source_uri",)
 
 
 def default_settings(environ: Mapping[str, str]) -> Settings:

@@ -21,3 +21,16 @@ class ToFile(BaseNotifier):
     def _write(self, how: str, run_id: str) -> None:
         with Path(os.environ["TENFOLD_TEST_NOTES"]).open("a") as file:
             file.write(f"{how} {run_id}\n")
+
+
+class WithTemplate(ToFile):
+    """Writes the DAG of the run, too, which Airflow fills in."""
+
+    template_fields = ("subject",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.subject = "{{ dag_run.dag_id }}"
+
+    def _write(self, how: str, run_id: str) -> None:
+        super()._write(how, f"{run_id} of {self.subject}")

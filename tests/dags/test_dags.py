@@ -309,6 +309,26 @@ def test_a_late_run_is_logged(caplog: pytest.LogCaptureFixture):
     assert "run scheduled__1 of image_dataset has not ended within 24 hours after" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("state", "lines"), [("running", ["async_notify late of image_dataset"]), ("failed", []), ("success", [])]
+)
+def test_each_notifier_hears_of_a_late_run_that_goes_on(
+    state: str, lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    import asyncio
+
+    from dags.notify import tell_late
+
+    failing = ("tests.dags.notifier.no_such_one", "builtins.dict")
+    monkeypatch.setenv("TENFOLD_NOTIFIERS", ",".join([*failing, "tests.dags.notifier.WithTemplate"]))
+    monkeypatch.setenv("TENFOLD_TEST_NOTES", str(tmp_path / "notes"))
+    run = {"dag_run_id": "late", "dag_id": "image_dataset", "state": state}
+    asyncio.run(tell_late(24.0, {"dag_run": run}))
+    notes = (tmp_path / "notes").read_text().splitlines() if (tmp_path / "notes").exists() else []
+    assert notes == lines
+    assert [f"the notifier {name} failed" in caplog.text for name in failing] == 2 * [bool(lines)]
+
+
 def test_an_empty_field_has_its_default_and_no_field_is_required(dags: dict[str, Any]):
     params = dags["image_training"].params
     assert all("null" in params.get_param(name).schema["type"] for name in params)

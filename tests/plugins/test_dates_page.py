@@ -201,6 +201,20 @@ def test_the_newest_run_of_a_date_counts(client: Client, runs: None, workspace: 
     assert (shown["dates"][1]["state"], shown["runs"]["2026-01-02"]["run_id"]) == ("running", "again")
 
 
+def test_the_run_of_a_date_that_was_queued_last_counts(client: Client, runs: None, workspace: Path) -> None:
+    """A run that is cleared keeps its number."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    add_dated_run("run 2b", workspace, "2026-01-02", "failed", error="too many broken images")
+    with create_session() as session:
+        for minute, run_id in enumerate(("run 2b", "run 2")):
+            queued = datetime(2026, 1, 3, 0, minute, tzinfo=UTC)
+            session.execute(update(DagRun).where(DagRun.run_id == run_id).values(queued_at=queued))
+    assert answer(client, logged_in("viewer", "us"))["runs"]["2026-01-02"]["run_id"] == "run 2"
+
+
 def test_a_dataset_is_chosen_by_name_and_places(client: Client, runs: None, workspace: Path) -> None:
     add_dated_run("of cats", workspace, "2026-01-01", "failed", name="cats")
     who = logged_in("viewer", "us")

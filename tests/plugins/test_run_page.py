@@ -211,13 +211,17 @@ def test_the_button_for_a_new_dataset_starts_the_run_that_the_plugin_describes(
     offer = {"change": change, "words": "1.6 times faster (1.5 to 1.7)", "promised": [1.6, 1.5, 1.7]}
     (training / OFFERS).write_text(json.dumps({"offers": [offer]}))
     described = {"dag_run_id": "run__1", "logical_date": None, "conf": {"prepare": "resize"}}
-    asked, started = [], []
+    asked, started, states = [], [], ["running", "failed"]
 
     def describe_run(route: Route) -> None:
         asked.append((route.request.post_data_json, bool(route.request.headers["x-tenfold-token"])))
         route.fulfill(json={"dag_id": "image_training", "run": described})
 
     def start_run(route: Route) -> None:
+        if route.request.method == "GET":
+            assert urlsplit(route.request.url).path == "/api/v2/dags/image_training/dagRuns/run__1"
+            route.fulfill(json={"state": states.pop(0)})
+            return
         started.append((urlsplit(route.request.url).path, route.request.post_data_json))
         if len(started) > 1:
             route.fulfill(status=409, json={"detail": {"reason": "Unique constraint violation"}})
@@ -237,6 +241,9 @@ def test_the_button_for_a_new_dataset_starts_the_run_that_the_plugin_describes(
         seen.page.get_by_role("button", name=words).click()
         until(lambda: seen.page.get_by_text("The run run__1 was started before: it builds the dataset.").is_visible())
         assert "409 (Conflict)" in seen.complaints.pop()  # The browser reports the refusal.
+        seen.page.get_by_role("button", name=words).click()
+        until(lambda: seen.page.get_by_text("The run run__1 was started before and failed: clear").is_visible())
+        assert "409 (Conflict)" in seen.complaints.pop()
         seen.page.get_by_text("Change a setting", exact=True).click()
         seen.page.get_by_label("Setting", exact=True).select_option("compression")
         assert seen.page.get_by_role("button", name="Build a new dataset and continue on it").is_visible()
@@ -246,3 +253,38 @@ def test_the_button_for_a_new_dataset_starts_the_run_that_the_plugin_describes(
 def test_a_person_who_may_only_see_the_run_has_no_form(browser: Browser, client: Client, dag: None, rich: Path) -> None:
     with opened(browser, client, rich) as seen:
         assert not seen.page.get_by_text("Change a setting", exact=True).is_visible()
+
+
+def test_the_head_returns_once_the_training_can_be_read_again(
+    browser: Browser, client: Client, dag: None, rich: Path
+) -> None:
+    with opened(browser, client, rich) as seen:
+        page, words = seen.page, "the training cannot be read: its bucket does not answer"
+        refresh = "document.dispatchEvent(new Event('visibilitychange'))"
+
+        def lose(route: Route) -> None:
+            route.fulfill(json={"status": {"state": "unknown", "words": words, "links": []}})
+
+        page.route("**/data?*", lose)
+        page.evaluate(refresh)
+        until(lambda: page.get_by_text(words).is_visible())
+        assert page.get_by_role("heading", level=1).count() == 0
+        page.unroute("**/data?*", lose)
+        page.evaluate(refresh)
+        page.get_by_role("heading", level=1).wait_for()
+        assert not page.get_by_text(words).is_visible()
+        assert tiles_of(page)
+
+
+def test_a_refresh_keeps_what_a_person_has_selected(browser: Browser, client: Client, dag: None, rich: Path) -> None:
+    with opened(browser, client, rich) as seen:
+        page = seen.page
+        page.get_by_text("Settings and folders", exact=True).click()
+        cell = page.locator("details td").first.element_handle()
+        cell.evaluate("each => getSelection().selectAllChildren(each)")
+        selected = page.evaluate("String(getSelection())")
+        with page.expect_response("**/data?*"):
+            page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        page.wait_for_timeout(200)
+        assert cell.evaluate("each => each.isConnected")
+        assert page.evaluate("String(getSelection())") == selected != ""

@@ -230,6 +230,7 @@ RUN = {
     "note": "larger images\nand more",
     "conf": {"source_uri": "/nowhere", "epochs": 7, "crop": "whole", "flip": True},
 }
+OF_A_DATE = {"dag_run_id": "scheduled__1", "note": None, "conf": {"source_uri": "/data/{date}"}}
 
 
 class AirflowApi:
@@ -251,10 +252,12 @@ class AirflowApi:
         if method == "POST":
             self.started.append({"dag_id": dag_id, **json.loads(body or "")})
             return {"dag_run_id": "manual__new"}
+        if rest.endswith("/taskInstances/extract/xcomEntries/settings"):
+            return {"value": {"source_uri": "/data/2026-01-15", "data_date": "2026-01-15"}}
         if rest == "details":
             params = {name: param.dump() for name, param in self._forms[dag_id].items()}
             return {"params": params, "is_paused": dag_id == TABLE}
-        return {"dag_runs": [RUN] if dag_id == IMAGES else []}
+        return {"dag_runs": [RUN, OF_A_DATE] if dag_id == IMAGES else []}
 
 
 @contextmanager
@@ -384,12 +387,20 @@ def test_a_table_is_recognized_and_its_columns_are_offered(
 def test_a_run_like_another_one_has_its_other_settings(browser: Browser, client: Client, dags: None) -> None:
     with opened(browser, client, f"?dag_id={IMAGES}&run_id=manual__1") as (page, api):
         until(lambda: page.get_by_label("Epochs").input_value() == "7")
-        assert page.locator("#like option").all_inner_texts() == ["none", "larger images · manual__1"]
+        assert page.locator("#like option").all_inner_texts() == ["none", "larger images · manual__1", "scheduled__1"]
         assert page.locator("li").all_inner_texts() == ['crop = "whole"']  # not flip, which has its default
         page.get_by_label("Epochs").fill("8")
         page.get_by_role("button", name="Start", exact=True).click()
         page.wait_for_url("**/runs/**")
         assert api.started[0]["conf"] == {"source_uri": "/nowhere", "epochs": 8, "crop": "whole"}
+
+
+def test_a_run_like_one_of_a_date_has_the_same_date(browser: Browser, client: Client, dags: None) -> None:
+    with opened(browser, client, f"?dag_id={IMAGES}&run_id=scheduled__1") as (page, api):
+        until(lambda: page.locator("li").all_inner_texts() == ['data_date = "2026-01-15"'])
+        page.get_by_role("button", name="Start", exact=True).click()
+        page.wait_for_url("**/runs/**")
+        assert api.started[0]["conf"] == {"source_uri": "/data/{date}", "data_date": "2026-01-15"}
 
 
 def test_the_address_has_the_chosen_run(browser: Browser, client: Client, dags: None) -> None:

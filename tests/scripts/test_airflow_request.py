@@ -65,6 +65,10 @@ def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             "TENFOLD_TRAINING_SCHEDULE must be .* got 'dayly'",
         ),
         ({"TENFOLD_DATASET_SCHEDULE": "@daily"}, "TENFOLD_DATASET_SCHEDULE needs a settings file"),
+        (
+            {"TENFOLD_SETTINGS": "{file}", "TENFOLD_TABULAR_SCHEDULE": "@daily"},
+            "TENFOLD_TABULAR_SCHEDULE needs a settings file with a label_column",
+        ),
         ({"TENFOLD_SETTINGS": "{file}", "TENFOLD_DATASET_SCHEDULE": "@dayly"}, "one of @hourly, .* got '@dayly'"),
         ({"TENFOLD_SETTINGS": "{file}", "TENFOLD_DATASET_SCHEDULE": "99 0 * * *"}, "got '99 0"),
         ({"TENFOLD_CATCHUP": "maybe"}, "TENFOLD_CATCHUP must be true or false, got 'maybe'"),

@@ -1,8 +1,15 @@
 // The changes of a training under way: what changed when, and a form for another change.
-import {RequestError, element, is_off, run_link, send_json, set_off} from "./monitor.js";
+import {RequestError, element, is_off, request_json, run_link, send_json, set_off} from "./monitor.js";
 
 const RENEWED = "The log-in of this page was renewed: try again.";
 const SILENT = "Airflow does not answer: look at the changes of this training before you try again.";
+const BUILDS = "builds the dataset. Then this training ends its epoch, and that run continues it.";
+const START_OF = {  // What becomes of the run that continues this training, by its state. It has none if it was started just now.
+  "": BUILDS,
+  running: `was started before: it ${BUILDS}`,
+  failed: "was started before and failed: clear its failed task, and it goes on.",
+  success: "was started before and has ended.",
+};
 
 export class Changes {
   // `changed` is called after a change was requested, or if the page needs a new token.
@@ -82,15 +89,14 @@ export class Changes {
     const {dag_id, run} = await this.send_to("continuation", {values});
     const address = `../api/v2/dags/${encodeURIComponent(dag_id)}/dagRuns`;
     const silent = `Airflow does not answer: look at the runs of ${dag_id} before you try again.`;
-    let started = "";
+    let state = "";
     try {
       await send_json(address, run, `You do not have permission to start runs of ${dag_id}.`, {silent});
     } catch (error) {
       if (error.status !== 409) throw error;  // The same values have the same id of the run.
-      started = "was started before: it ";
+      ({state} = await request_json(`${address}/${encodeURIComponent(run.dag_run_id)}`));
     }
-    const link = run_link({dag_id, run_id: run.dag_run_id}, run.dag_run_id);
-    this.answer.replaceChildren("The run ", link, ` ${started}builds the dataset. Then this training ends its epoch, and that run continues it.`);
+    this.answer.replaceChildren("The run ", run_link({dag_id, run_id: run.dag_run_id}, run.dag_run_id), ` ${START_OF[state] ?? START_OF.running}`);
   }
 
   async send(change, button) {

@@ -106,7 +106,11 @@ export async function request_json(address, options = {}, forbidden = FORBIDDEN,
   if (status === 403) throw new RequestError(forbidden, status);
   if (REFUSALS.includes(status)) throw new RequestError(`Airflow refused: ${await reason_of(response)}`, status);
   if (!response.ok) throw new RequestError(`Airflow answered ${status}: its log says why.`, status);
-  return response.json();
+  try {
+    return await response.json();
+  } catch {  // The connection broke meanwhile, or another program answered, such as a page that asks for a log-in.
+    throw new RequestError(silent);
+  }
 }
 
 // Send a value as JSON, and return the answer. The reason for a refusal is in the message of the RequestError. Nothing is

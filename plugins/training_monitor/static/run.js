@@ -7,7 +7,7 @@ import {Source} from "./source.js";
 import {stacked_bars} from "./stages.js";
 
 const EVERY_MS = 5000, EVERY_MS_AFTER_END = 60000;
-const ENDED = ["trained", "stopped", "failed", "none", "unknown"];
+const ENDED = ["trained", "stopped", "failed", "none"];
 
 class Training {
   // The browser has requested the `first` address together with the page, because a header of the page names it.
@@ -64,6 +64,7 @@ class Training {
     if (!status.title && !status.tiles) {
       const links = (status.links ?? []).map(([words, address]) => link(address, words));
       this.head.replaceChildren(element("p", {class: "empty"}, status.words), element("nav", {class: "links"}, ...links, ...this.again()));
+      this.title = null;  // The head is built again once there is a training to show.
       return;
     }
     if (!this.title) this.build_head();
@@ -81,13 +82,14 @@ class Training {
     this.examples.textContent = status.examples;
     this.changes.show(status.changes);
     this.show_links(status.links);
-    this.facts.replaceChildren(table(["", ""], status.facts, "Settings and folders"));
+    this.show_facts(status.facts);
     this.sentences = status.sentences;
     this.tables = status.tables;
     this.stages = status.bars;
   }
 
   build_head() {
+    this.promotion_shown = this.links_shown = this.facts_shown = null;
     this.title = element("h1");
     this.badge = element("span", {class: "badge", role: "status"});
     this.words = element("span", {class: "soft"});
@@ -120,6 +122,13 @@ class Training {
     this.links_shown = JSON.stringify(links);
     const beside = element("a", {href: `trainings?${new URLSearchParams(this.ids)}`}, "Compare with another run");
     this.links.replaceChildren(...links.map(([words, address]) => link(address, words)), beside, ...this.again());
+  }
+
+  // Replace the facts only if they change, so that a person can select a path.
+  show_facts(facts) {
+    if (this.facts_shown === JSON.stringify(facts)) return;
+    this.facts_shown = JSON.stringify(facts);
+    this.facts.replaceChildren(table(["", ""], facts, "Settings and folders"));
   }
 
   // The link to the page that starts a run with the settings of this one, if that page starts runs of its DAG.
@@ -162,11 +171,14 @@ class Training {
   }
 
   show_numbers() {
-    for (const {name, sentence, numbers, plots} of this.shown) {
+    for (const section of this.shown) {
+      const {name, sentence, numbers, plots} = section;
       sentence.textContent = this.sentences[name] ?? "";
-      const {head, rows} = this.tables[name] ?? {rows: []};
+      const {head, rows} = this.tables[name] ?? {rows: []}, shown = JSON.stringify(rows);
       numbers.hidden = !rows.length;
-      if (rows.length) numbers.replaceChildren(numbers.firstChild, table(head, rows, `${name} in numbers`));
+      // Only if they change, so that a person can select a number and scroll.
+      if (rows.length && section.numbers_shown !== shown) numbers.replaceChildren(numbers.firstChild, table(head, rows, `${name} in numbers`));
+      section.numbers_shown = shown;
       if (name === "stages") plots.replaceChildren(...stacked_bars(this.stages));
     }
   }

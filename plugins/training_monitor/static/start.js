@@ -6,10 +6,22 @@ const CHECK_MS = 300;
 const MAX_RUNS = 20;
 const REQUIRED = {source_uri: "such as /data/flowers", label_column: "the column to learn"};  // Fields without a default.
 const MAY_NOT_SEE = [403, 404];
+const DATED = /\{(date|year|month|day|hour|minute)\}/;
 const SILENT = "Airflow does not answer, and the run may have started: look at the list of runs before you try again.";
 const KINDS = {images: "Images", table: "A table"};
 const dag_address = dag_id => `../api/v2/dags/${encodeURIComponent(dag_id)}`;
 const is_equal = (one, other) => JSON.stringify(one ?? null) === JSON.stringify(other ?? null);
+
+// The data date that the first task of a run fixed. Empty if there is none yet, or if the user may not see it.
+async function data_date_of(dag_id, run_id) {
+  try {
+    const {value} = await request_json(`${dag_address(dag_id)}/dagRuns/${encodeURIComponent(run_id)}/taskInstances/extract/xcomEntries/settings`);
+    return value.data_date;
+  } catch (error) {
+    if (!MAY_NOT_SEE.includes(error.status)) throw error;
+    return "";
+  }
+}
 
 // The forms of both DAGs, as Airflow describes them. A DAG that the user may not see is left out.
 async function load_forms() {
@@ -171,7 +183,12 @@ class Start {
       this.runs.append(element("option", {value: run_id}, run_id));
     }
     this.runs.value = run_id;
-    const conf = this.confs.get(run_id) ?? {};
+    const conf = {...this.confs.get(run_id)};
+    // The form of a scheduled run leaves the date to the run, and a new run would take that of today.
+    if (run_id && !conf.data_date && DATED.test(conf.source_uri ?? params.source_uri.value)) {
+      conf.data_date = await data_date_of(dag_id, run_id);
+      if (this.runs.value !== run_id) return;  // The user has chosen another run since.
+    }
     const changed = Object.entries(conf).filter(([name, value]) => name in params && value !== null && !is_equal(value, params[name].value));
     const names = first_of(this.form);
     for (const [name, field] of this.fields) field.value = changed.find(([each]) => each === name)?.[1];

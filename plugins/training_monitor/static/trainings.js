@@ -294,9 +294,12 @@ class Trainings {
 
   async follow() {
     clearTimeout(this.timer);
-    if (!document.hidden) await this.refresh();
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.follow(), EVERY_MS);
+    try {
+      if (!document.hidden) await this.refresh();
+    } finally {  // An error must not end the refreshing. The console shows it.
+      clearTimeout(this.timer);
+      this.timer = setTimeout(() => this.follow(), EVERY_MS);
+    }
   }
 }
 

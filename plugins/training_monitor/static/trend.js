@@ -91,9 +91,12 @@ export class Trend {
   // Request the trend, and again after a minute. An error is left to the list, which has the same causes.
   async follow() {
     clearTimeout(this.timer);
-    if (!document.hidden) await this.refresh();
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.follow(), EVERY_MS);
+    try {
+      if (!document.hidden) await this.refresh();
+    } finally {  // As in the list.
+      clearTimeout(this.timer);
+      this.timer = setTimeout(() => this.follow(), EVERY_MS);
+    }
   }
 
   async refresh() {
