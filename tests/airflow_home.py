@@ -33,6 +33,11 @@ os.environ |= {
 @pytest.fixture(scope="session")
 def airflow_database() -> None:
     """The tables of Airflow, in an SQLite file of this test session."""
-    # pytest calls this once for each conftest that imports it. A second copy would replace a database that is in use.
+    make_database()
+
+
+def make_database() -> None:
+    """Make the tables of Airflow, unless they were made."""
+    # Each folder of tests asks for them. A second copy would replace a database that is in use.
     if not (HOME / "airflow.db").exists():
         copy_database(HOME)

@@ -122,10 +122,11 @@ def ends(canvas: Locator, axis: str) -> tuple[float, float]:
 
 
 def x_ends(page: Page) -> tuple[float, float]:
-    """Return both ends of the x axis, which all charts have."""
-    found = {ends(each, "x") for each in page.locator(OVER_TIME).all()}
-    assert len(found) == 1
-    return found.pop()
+    """Return both ends of the x axis once all charts have the same."""
+    [found] = until(
+        lambda: {ends(each, "x") for each in page.locator(OVER_TIME).all()}, is_expected=lambda found: len(found) == 1
+    )
+    return found
 
 
 def canvas_of(page: Page, chart: str) -> Locator:
