@@ -53,12 +53,15 @@ def write_training(folder: Path, random: Random) -> Path:
 
 def add_runs(dag_id: str, trainings: Sequence[Path], dataset: Path) -> None:
     """Add a successful run for each training, with its task and what this task stored."""
+    from airflow.models import xcom
     from airflow.models.dagrun import DagRun
     from airflow.models.taskinstance import TaskInstance
-    from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
     from sqlalchemy import insert, select
 
+    # Airflow 3.4 stores an XCom by its task instance, and its XComModel takes no rows.
+    by_instance = getattr(xcom, "XComModelV2", None)
+    table = (by_instance or xcom.XComModel).__table__
     for number, chunk in enumerate(in_chunks(trainings)):
         begin = BEGIN + timedelta(minutes=number * AT_ONCE)
         with create_session() as session:
@@ -69,12 +72,18 @@ def add_runs(dag_id: str, trainings: Sequence[Path], dataset: Path) -> None:
             tasks = [{"dag_id": dag_id, "run_id": each.name, "task_id": TRAIN, "map_index": -1} for each in chunk]
             ended = [{**task, "pool": GPU_POOL, "state": "success"} for task in tasks]
             session.execute(insert(TaskInstance.__table__), ended)
-            stored = [
-                {**task, "dag_run_id": numbers[each.name], "key": key, "value": str(place), "timestamp": begin}
+            instances = select(TaskInstance.run_id, TaskInstance.id).where(TaskInstance.run_id.in_(numbers))
+            ids = {instance.run_id: instance.id for instance in session.execute(instances)}
+            owners = [
+                {"task_instance_id": ids[each.name]} if by_instance else {**task, "dag_run_id": numbers[each.name]}
                 for task, each in zip(tasks, chunk, strict=True)
+            ]
+            stored = [
+                {**owner, "key": key, "value": str(place), "timestamp": begin}
+                for owner, each in zip(owners, chunk, strict=True)
                 for key, place in ((TRAINING_PLACE, each), (DATASET_PLACE, dataset))
             ]
-            session.execute(insert(XComModel.__table__), stored)
+            session.execute(insert(table), stored)
 
 
 def run_values(dag_id: str, run_id: str, start: datetime) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def _rows(pairs: Iterable[_Pair], origin: Origin, files: LocalImages) -> tuple[l
 
 def _if_unchanged(image: Listed, versions: Iterable[RawExample], files: LocalImages) -> Listed | None:
     """Return an image with its known checksum; None if none of its known versions is that of the file."""
-    key, labels, split, size, generation, crc32c, md5, group, boxes, extent = image
+    key, labels, split, size, generation, crc32c, md5, group, boxes, extent, _ = image
     if size == UNMEASURED:
         size, generation, *_ = files.measure(key)
     for version in versions:
@@ -78,7 +78,7 @@ def _if_unchanged(image: Listed, versions: Iterable[RawExample], files: LocalIma
 
 
 def _row(image: Listed, origin: Origin, files: LocalImages) -> RawExample:
-    key, labels, split, size, generation, crc32c, md5, group, boxes, extent = image
+    key, labels, split, size, generation, crc32c, md5, group, boxes, extent, _ = image
     if crc32c is None and not why_unread(size, origin.max_file_bytes):
         # An unmeasured file is no link, so a link in its place may lead to what is not allowed.
         found = files.check(key, origin.max_file_bytes, size != UNMEASURED)

@@ -34,7 +34,7 @@ def with_groups(images: Iterable[Listed], pattern: str) -> Iterator[Listed]:
     """
     rest = iter(images)
     while chunk := list(islice(rest, NAMES_AT_ONCE)):
-        names = [image.key.rpartition("/")[2] for image in chunk]
+        names = [(image.name or image.key).rpartition("/")[2] for image in chunk]
         groups = _groups([os.path.splitext(name)[0] for name in names], pattern)  # noqa: PTH122 - no files
         for image, group in zip(chunk, groups, strict=True):
             yield image if image.group else image._replace(group=group)

@@ -159,9 +159,19 @@ def require_images(listing: Listing, source_uri: str, root: str) -> None:
             f"{listing.first!r}: check the paths, which are relative to the folder of the list"
         )
     if len(listing.classes) < 2:
+        [label] = listing.classes
+        folder, *inner = listing.first.split("/")
+        is_nested = folder == label and len(inner) > 1
+        advice = "add images of at least one more class"
+        if is_nested:
+            advice = f"if the classes are the folders in it, set source_uri to '{source_uri.rstrip('/')}/{label}'"
+        raise SourceError(f"only one class, {label!r}, under source_uri {source_uri!r}: {advice}")
+    if set(listing.classes.values()) == {listing.listed}:
+        labels = ", ".join(listing.classes)
         raise SourceError(
-            f"only one class, {next(iter(listing.classes))!r}, under source_uri {source_uri!r}: add images of at least "
-            "one more class"
+            f"all images under source_uri {source_uri!r} have the same labels ({labels}), so that a "
+            "model can learn nothing from them. If the label of an image is a vector with 0 or 1 for each class, "
+            "write a list of its labels instead"
         )
 
 

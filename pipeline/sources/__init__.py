@@ -114,7 +114,7 @@ class Listed(NamedTuple):
     `generation` changes with the content: for a file, it is the time of its last change in nanoseconds. `size` is in
     bytes, or UNMEASURED. A bucket knows `crc32c` and `md5` of its objects; a file must be read for them. Images of one
     `group` stay on one side of the split. `extent` is None if the image is a file of its own. Otherwise, `generation`
-    is that of the file with the bytes.
+    is that of the file with the bytes. `name` is its path in a container, if the key is another one.
     """
 
     key: str
@@ -127,6 +127,7 @@ class Listed(NamedTuple):
     group: str = ""
     boxes: tuple[Box, ...] = ()
     extent: Extent | None = None
+    name: str = ""
 
 
 class Skipped(NamedTuple):

@@ -101,7 +101,8 @@ def boxes_of(cells: Sequence[Numbers], labels: Sequence[str]) -> tuple[Box, ...]
             f"an image has {len(cells)} boxes, but {len(labels)} labels of boxes: write one label for each box"
         )
     return tuple(
-        Box(first, second, third, fourth, label)
+        # As in a list: integers would give the same images another version.
+        Box(float(first), float(second), float(third), float(fourth), label)
         for (first, second, third, fourth), label in zip(cells, labels, strict=True)
         if label
     )

@@ -6,9 +6,8 @@ is kept, too, and each range of keys reads its own rows of it.
 
 import json
 import logging
-import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -47,7 +46,7 @@ from pipeline.sources.folder import are_splits, named_by_folders
 from pipeline.sources.kept_files import hash_of, kept_folder, note_use
 from pipeline.sources.key_range import KeyRange, bytes_of, range_bytes, text_of_key
 from pipeline.sources.sorted_rows import SortedRows, write_sorted
-from pipeline.sources.split_names import split_of_word
+from pipeline.sources.split_names import split_of_path, split_of_word
 from pipeline.storage import BucketPath, Place
 from pipeline.system.arrow import little_memory
 from pipeline.system.os_errors import unless_missing
@@ -60,8 +59,6 @@ DIVIDED_BYTES = 1_000_000_000
 """A task finds the pieces of containers with about this many bytes, which takes a fraction of a second."""
 Each = TypeVar("Each")
 _log = logging.getLogger(__name__)
-_NUMBER = re.compile(r"-\d+(-of-\d+)?(-[0-9a-f]+)?$")
-"""The number at the end of the name of one of many containers."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +71,8 @@ class _Known:
     """Whether each piece has copies."""
     have_sizes: Sequence[bool]
     """Whether the boxes of each piece are x, y, width and height."""
+    have_labels: Sequence[bool]
+    """Whether the container of each piece has labels, so that an image without one is skipped."""
     has_splits: bool
     classes: Sequence[str] | None
 
@@ -87,7 +86,7 @@ class Index:
 
     def __init__(self, rows: SortedRows, pieces: Sequence[Piece], files: Sequence[Files], known: _Known) -> None:
         self._rows, self._pieces, self._files, self._known = rows, pieces, files, known
-        self._splits = [split_of_container(each.container.key) for each in pieces]
+        self._splits = _splits_of([each.container.key for each in pieces])
 
     def boundaries(self, most: int, min_images: int) -> list[str]:
         """Return keys that divide the rows into ranges of about equal size."""
@@ -112,12 +111,14 @@ class Index:
             return Skipped(key, row.reason)
         labels, split = row.labels, row.split
         if not labels:
+            if self._known.have_labels[piece]:
+                return Skipped(key, "no label")
             # The key may be a number, which names no folder.
             named = named_by_folders(text_of_key(row.name), self._known.has_splits)
             if isinstance(named, Skipped):
                 return Skipped(key, named.reason)
             labels, split = (named.label,), split or named.split
-        files = self._files[piece]
+        files, name = self._files[piece], text_of_key(row.name)
         return Listed(
             key=key,
             labels=tuple(labels),
@@ -128,6 +129,7 @@ class Index:
             group=row.group,
             boxes=self._boxes(row.boxes, self._known.have_sizes[piece]) if row.boxes else (),
             extent=files.copy_at(row.offset) if row.is_copy else files.container_at(row.offset),
+            name="" if name == key else name,
         )
 
     @staticmethod
@@ -248,23 +250,35 @@ class _Total:
     """What is known of all pieces of a source together. It does not grow with what several of them have."""
 
     def __init__(self) -> None:
-        self.folders: set[str] = set()
+        self.folders: dict[str, str] = {}
+        """The folders of images, each with the container that has it; empty if several have it."""
         self.needs_folders = False
+        self.with_labels: set[str] = set()
+        """The containers that have labels."""
         self.have_copies: list[bool] = []
         self.classes: list[str] | None = None
         """The classes that the containers state."""
-        self._first_with_classes = self._first_with_boxes = ""
+        self._first_with_classes = self._first_with_boxes = self._first_with_numbers = ""
+        self._numbers: dict[str, None] = {}
+        """Labels that are numbers, from pieces that state no classes. A dictionary keeps their order."""
         self._box_forms: BoxForms | None = None
         self._have_box_forms: list[bool] = []
 
-    def add(self, place: Place, piece: Description) -> None:
-        """Add the next piece, from the container at a place. Raises SourceError if it contradicts another one."""
-        self.folders.update(piece.folders)
+    def add(self, container: Container, piece: Description) -> None:
+        """Add the next piece, from this container. Raises SourceError if it contradicts another one."""
+        place = container.place
+        for folder in piece.folders:
+            self.folders[folder] = container.key if self.folders.get(folder, container.key) == container.key else ""
         self.needs_folders |= piece.needs_folders
+        if piece.has_labels:
+            self.with_labels.add(container.key)
         self.have_copies.append(piece.has_copies)
         self._have_box_forms.append(piece.box_forms is not None)
         if piece.classes:
             self._add_classes(place, piece.classes)
+        elif piece.numbers:
+            self._first_with_numbers = self._first_with_numbers or str(place)
+            self._numbers |= dict.fromkeys(piece.numbers)
         if piece.box_forms:
             self._add_box_forms(place, BoxForms(**piece.box_forms))
 
@@ -275,6 +289,15 @@ class _Total:
             raise SourceError(
                 f"{self._first_with_classes} and {place} name different classes, or in another order: the ids of "
                 "the labels would be wrong. Write both with the same classes"
+            )
+
+    def require_names(self) -> None:
+        """Raise SourceError if some files name the classes, and others have only their numbers."""
+        unnamed = next((number for number in self._numbers if number not in (self.classes or [number])), None)
+        if unnamed is not None:
+            raise SourceError(
+                f"{self._first_with_classes} names the classes, but {self._first_with_numbers} names none and has the "
+                f"label {unnamed}: they would become different classes. Write both with the names of the classes"
             )
 
     def _add_box_forms(self, place: Place, forms: BoxForms) -> None:
@@ -309,20 +332,26 @@ def _read_all(pieces: Sequence[Piece], files: Sequence[Files], options: SourceOp
         works = zip(pieces, files, strict=True)
         descriptions = ordered_map(lambda work: described(*work, options), works, threads, threads)
         for piece, description in zip(pieces, descriptions, strict=True):
-            total.add(piece.container.place, description)
+            total.add(piece.container, description)
             advance(1)
+    total.require_names()
     return total
 
 
-def split_of_container(key: str) -> str:
-    """Return the split that the name of a container or of its folder names; empty if there is none.
+def _splits_of(keys: Sequence[str]) -> list[str]:
+    """Return the split that each path of a container names. They do not count if no image would be left for training.
 
-    For example, `data/train-00000-of-00012.parquet` and `flowers-1.0-train-3.tar` belong to the training split.
+    For example, a single file speed-test.zip is no test split.
     """
-    *folders, name = key.split("/")
-    stems = [_NUMBER.sub("", part) for part in name.split(".")]
-    words = [word for stem in stems for word in (stem, re.split("[-_]", stem)[-1])] + folders[::-1]
-    return next((split for word in words if (split := split_of_word(word))), "")
+    splits = list(map(split_of_path, keys))
+    if "" in splits or "train" in splits:
+        return splits
+    _log.warning(
+        "%s names a split that is not used, because no file is for training: to keep the splits, add a file whose name "
+        "or folder is train",
+        keys[0],
+    )
+    return [""] * len(keys)
 
 
 def _write_index(
@@ -341,6 +370,8 @@ def _write_index(
         below = {folder[len(prefix) :].partition("/")[0]: False for folder in folders}
         below |= {folder[len(prefix) :].partition("/")[0]: True for folder in folders if "/" in folder[len(prefix) :]}
         has_splits = are_splits([name for name in below if name], below.__getitem__, containers[0].place.parent)
+        if not has_splits:
+            _warn_of_packed_folders({folder[len(prefix) :]: key for folder, key in folders.items()})
     numbers = {each.key: number for number, each in enumerate(containers)}
     rows = _without_prefix(_rows_of(pieces, files, others), bytes_of(prefix))
     write_sorted(place, rows, partial(_with_own_keys, [each.container.key for each in pieces]))
@@ -348,6 +379,7 @@ def _write_index(
         pieces=[(numbers[each.container.key], each.first, each.end) for each in pieces],
         have_copies=found.have_copies,
         have_sizes=have_sizes,
+        have_labels=[each.container.key in found.with_labels for each in pieces],
         has_splits=has_splits,
         classes=found.classes,
     )
@@ -442,6 +474,33 @@ def _common_folder(folders: Collection[str]) -> str:
             break
         prefix += f"{names[0]}/"
     return prefix
+
+
+def _warn_of_packed_folders(folders: Mapping[str, str]) -> None:
+    """Warn if the first folders may be those that each archive was packed with, and not classes.
+
+    Then each is in one archive, which has no other one, and they have equal folders below them.
+
+    Args:
+        folders: The folders of images, each with the container that has it; empty if several have it.
+    """
+    below: dict[str, set[str]] = {}
+    containers: dict[str, str] = {}
+    for folder, container in folders.items():
+        top, _, rest = folder.partition("/")
+        below.setdefault(top, set()).add(rest.partition("/")[0])
+        containers[top] = container if containers.get(top, container) == container else ""
+    are_apart = len(set(containers.values()) - {""}) == len(containers) > 1
+    common = set.intersection(*below.values()) - {""} if below else set()
+    if are_apart and common:
+        first, second = sorted(containers)[:2]
+        _log.warning(
+            "the classes are %r, %r, ..., and each is in one archive, with folders such as %r in all of them: if those "
+            "are the classes, pack the archives without the folders above",
+            first,
+            second,
+            min(common),
+        )
 
 
 def _is_below(folder: str, above: str) -> bool:

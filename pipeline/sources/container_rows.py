@@ -10,7 +10,7 @@ import json
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from itertools import islice, starmap
 from pathlib import Path
@@ -42,7 +42,7 @@ from pipeline.sources.suffixes import suffix_of
 from pipeline.storage import BucketPath, Place
 from pipeline.system.os_errors import cause_of, unless_missing
 
-FORMAT = 5
+FORMAT = 6
 """Increase this if the files of an index change. Containers are then read again."""
 BATCH_ROWS = 4096
 """At most this many rows are Python objects at the same time."""
@@ -121,7 +121,11 @@ class Description:
     folders: list[str]
     """The folders of the images in the container."""
     needs_folders: bool = False
-    """Whether the label of an image is its folder."""
+    """Whether an image has no label, so that it is its folder."""
+    has_labels: bool = False
+    """Whether an image has a label."""
+    numbers: list[str] = field(default_factory=list)
+    """The labels that are numbers, if the container does not state what they mean."""
     classes: list[str] | None = None
     """The labels in the order of their ids, if the container states them."""
     has_copies: bool = False
@@ -333,7 +337,7 @@ def _local_file(container: Container, files: Files) -> Iterator[Path]:
 
 def _read(piece: Piece, file: Path, files: Files, options: SourceOptions) -> Description:
     """Write the rows of a piece and its copies, and return its description."""
-    container, description, folders = piece.container, Description([]), set()
+    container, description, folders, labels = piece.container, Description([]), set(), set[str]()
     beside = partial(_content_beside, container.place.parent)
     with (
         storage.write_whole(files["arrow"], synced=True) as index,
@@ -357,12 +361,15 @@ def _read(piece: Piece, file: Path, files: Files, options: SourceOptions) -> Des
                     number += 1
                     folders.add(row.name.rpartition(b"/")[0])
                     description.needs_folders |= not row.labels
+                    labels.update(row.labels)
                     description.has_copies |= row.is_copy
                     yield row
 
         for batch in batches(rows()):
             writer.write_batch(batch)
     description.folders = sorted(map(text_of_key, folders))
+    description.has_labels = bool(labels)
+    description.numbers = [] if description.classes else sorted(filter(str.isdecimal, labels))
     return description
 
 

@@ -25,6 +25,7 @@ from pipeline.sources.key_range import EVERYTHING, KeyRange, range_bytes
 from pipeline.sources.suffixes import suffix_of
 from pipeline.storage import Place
 from pipeline.system.arrow import little_memory
+from pipeline.system.os_errors import cause_of
 
 if TYPE_CHECKING:
     from pipeline.sources.container_index import Index
@@ -76,9 +77,14 @@ def _format_of_file(place: Place) -> FirstFormat:
     form = format_of(place.name)
     assert form is not None
     holds_images = False
-    if may_read(place):
-        with suppress(BadInput, ValueError, *UNPACK_ERRORS), storage.open_ranges(place) as file:
-            holds_images = form.holds_images(file)
+    # A dangling link does not decide about the other containers, and opening a FIFO would wait forever for a writer.
+    if may_read(place) and (not isinstance(place, Path) or place.is_file()):
+        try:
+            with suppress(BadInput, ValueError, *UNPACK_ERRORS), storage.open_ranges(place) as file:
+                holds_images = form.holds_images(file)
+        except OSError as error:
+            if cause_of(error) not in ("absent", "content"):  # Arrow raises an error of the content for damage.
+                raise
     return FirstFormat(name_of(form), holds_images)
 
 

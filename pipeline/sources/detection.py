@@ -177,7 +177,7 @@ def _read(work: Callable[[], Result], place: Place) -> Result:
     try:
         return retried(work, place)
     except OSError as error:
-        raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
+        raise SourceError(f"source_uri {error.filename or place} cannot be read: {error.strerror or error}") from error
 
 
 def _source(kind: str) -> Source:

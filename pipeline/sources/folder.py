@@ -206,7 +206,7 @@ def are_splits(folders: Collection[str], has_folders: Callable[[str], bool], roo
 
 
 def _has_folders(folder: Place) -> bool:
-    return any(True for _ in storage.folders(folder))
+    return any(why_no_image(each.name) != HIDDEN for each in storage.folders(folder))
 
 
 def _walk(

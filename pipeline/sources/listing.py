@@ -5,7 +5,7 @@ kept in the workspace, in the order of their keys, and each range of keys reads 
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, groupby, product
 from operator import itemgetter
@@ -15,6 +15,7 @@ from pipeline.config.dataset_name import LIST_SUFFIXES
 from pipeline.errors import SourceError
 from pipeline.sources import MISSING, Box, Found, Listed, Skipped, SourceOptions, measure
 from pipeline.sources.cells import CORNERS, labels_of, text_of
+from pipeline.sources.container_formats import require_no_vector
 from pipeline.sources.key_range import KeyRange, bytes_of, text_of_key
 from pipeline.sources.split_names import split_of_word
 from pipeline.storage import SCHEME, BucketPath, Place, is_bucket, place_of
@@ -55,8 +56,9 @@ def list_range(place: Place, options: SourceOptions, keys: KeyRange) -> Iterator
 
     try:
         with open_rows(place, options) as rows:
-            for batch in rows.batches(keys):
-                yield from _images(batch, place, options.user_project)
+            batches = rows.batches(keys)
+            found = chain.from_iterable(_images(batch, place, options.user_project) for batch in batches)
+            yield from _require_pixels(found, place)
     except UnicodeDecodeError as error:  # Arrow reads JSON without checking the encoding.
         raise SourceError(f"{place} holds {error.object[:40]!r}, which is not UTF-8: {_USE_UTF_8}") from error
 
@@ -103,6 +105,21 @@ def _items_of_path(rows: Sequence[dict[str, Any]], place: Place, user_project: s
     return [image, *skipped, *[Skipped(image.key, "listed twice")] * (len(listed) - len(distinct))]
 
 
+def _require_pixels(items: Iterable[Found], place: Place) -> Iterator[Found]:
+    """Yield the items. Raises SourceError after the last one if all boxes are fractions of the size of their image."""
+    largest, has_fractions = 0.0, False
+    for item in items:
+        if isinstance(item, Listed) and item.boxes:
+            numbers = [number for box in item.boxes for number in box[:4]]
+            largest = max(largest, *numbers)
+            has_fractions = has_fractions or any(number % 1 for number in numbers)
+        yield item
+    if largest <= 1 and has_fractions:
+        raise SourceError(
+            f"{place} has boxes that are fractions of the image size: multiply them by its width and height in pixels"
+        )
+
+
 def _place_of_image(key: str, place: Place, user_project: str) -> Place:
     try:
         return place_of(key, user_project) if is_bucket(key) else place.parent / key
@@ -115,6 +132,10 @@ def _to_listed(row: dict[str, Any], place: Place) -> Listed | Skipped:
     key = text_of_key(row["key"])
     if not key:
         return Skipped(key, "no path")
+    try:
+        require_no_vector(row["label"])
+    except ValueError as error:
+        raise SourceError(f"{place} cannot be read as a list of images: {error}") from error
     labels = labels_of(row["label"])
     if not labels:
         return Skipped(key, "no label")

@@ -105,7 +105,8 @@ def _annotation(row: Any, names: tuple[str, ...]) -> Annotation:
         raise IndexError(f"class {number}")
     label = names[number - 1]
     # MATLAB counts pixels from 1, and both ends belong to the box.
-    box = Box(int(row["bbox_x1"]) - 1, int(row["bbox_y1"]) - 1, int(row["bbox_x2"]), int(row["bbox_y2"]), label)
+    xmin, ymin, xmax, ymax = (float(int(row[f"bbox_{name}"])) for name in ("x1", "y1", "x2", "y2"))
+    box = Box(xmin - 1, ymin - 1, xmax, ymax, label)
     return Annotation(label, box)
 
 

@@ -228,7 +228,9 @@ def sweep(folder: Path) -> int:
     A file of this host is removed if its process has ended. A file of another host is removed if nothing was written to
     it for a day. Until then, it may belong to a live process.
     """
-    orphans = [path for path in folder.rglob(".*.tmp*") if _is_orphan(path)]
+    # Another run may remove folders meanwhile. `os.walk` leaves them out, and `rglob` would raise an error.
+    files = (Path(above, name) for above, _, names in os.walk(folder) for name in names if name.startswith("."))
+    orphans = list(filter(_is_orphan, files))
     for path in orphans:
         path.unlink(missing_ok=True)
     return len(orphans)

@@ -18,7 +18,7 @@ from pipeline.snapshot.skipped import NOT_A_TABLE
 from pipeline.sources import Skipped
 from pipeline.sources.compression import compression_of
 from pipeline.sources.folder import HIDDEN, LEADS_OUTSIDE, NOT_BY_NAME, walk, why_no_image
-from pipeline.sources.split_names import split_of_word
+from pipeline.sources.split_names import split_of_path, split_of_word
 from pipeline.sources.suffixes import suffix_of
 from pipeline.sources.text_delimiter import delimiter_of_text
 from pipeline.storage import Place
@@ -328,7 +328,7 @@ def facts_of_files(
 
 def _splits_of(keys: Sequence[str]) -> list[str]:
     """Return the split that each path states. All are empty unless they count, as `facts_of_files` describes."""
-    splits = [_split_of(key) for key in keys]
+    splits = list(map(split_of_path, keys))
     do_count = "" not in splits and "train" in splits and len(set(splits)) > 1
     return splits if do_count else [""] * len(keys)
 
@@ -342,7 +342,7 @@ class SplitNote(NamedTuple):
 
 def note_on_splits(keys: Sequence[str], split_column: str) -> SplitNote | None:
     """Say whether the splits that the names of files state are used. None if no name states one but training."""
-    stated = [(split, key) for key in keys if (split := _split_of(key))]
+    stated = [(split, key) for key in keys if (split := split_of_path(key))]
     counts = Counter(split for split, _ in stated)
     shown = ", ".join(f"{counts[split]} {split}" for split in sorted(counts))
     if split_column:
@@ -353,7 +353,7 @@ def note_on_splits(keys: Sequence[str], split_column: str) -> SplitNote | None:
     if set(counts) <= {"train"}:
         return None
     names = first_of([key for _, key in stated], _MAX_SHOWN)
-    without = next((key for key in keys if not _split_of(key)), "")
+    without = next((key for key in keys if not split_of_path(key)), "")
     reason = f"{without} states none" if without else "none is for training"
     is_one = len(stated) == 1
     stating = f"name of {names} states a split that is" if is_one else f"names of {names} state splits that are"
@@ -362,17 +362,6 @@ def note_on_splits(keys: Sequence[str], split_column: str) -> SplitNote | None:
         "validation, test)",
         are_used=False,
     )
-
-
-def _split_of(key: str) -> str:
-    """Return the split that a path names, by a folder or by one word in the name of the file; empty if it names none.
-
-    For example, data/train/0.csv, Split-eval/0.csv and mnist_test.csv state a split.
-    """
-    *folders, name = key.split("/")
-    of_folders = [split for folder in folders if (split := split_of_word(folder))]
-    words = re.split(r"[^a-z]+", name.lower())
-    return next(iter(of_folders or [split for word in words if (split := split_of_word(word))]), "")
 
 
 def _values_of(key: str, *, keep_split: bool) -> dict[str, str | None]:

@@ -118,6 +118,11 @@ def test_folders_that_programs_make_are_no_classes(tmp_path: Path, folder: str):
     assert {split for _, _, split in listed(tmp_path)} == {"train", "validation"}
 
 
+def test_a_class_named_train_may_have_a_folder_that_a_program_made(tmp_path: Path):
+    write(tmp_path, "bus/1.jpg", "train/2.jpg", "train/@eaDir/2.jpg/SYNOPHOTO_THUMB_M.jpg")
+    assert listed(tmp_path) == [("bus/1.jpg", "bus", ""), ("train/2.jpg", "train", "")]
+
+
 def test_linked_images_are_listed_and_loops_and_pipes_are_skipped(tmp_path: Path):
     write(tmp_path, "cats/a.jpg")
     (tmp_path / "cats" / "loop").symlink_to(tmp_path)

@@ -397,6 +397,29 @@ def test_invalid_boxes_are_refused(row: dict[str, Any], tmp_path: Path):
         entries_of(json_lines(tmp_path, {"path": "a.jpg", "label": "cat", **row}))
 
 
+def test_boxes_that_are_fractions_are_refused(tmp_path: Path):
+    boxes = [[0.1, 0.2, 0.5, 0.6], [0, 0, 1, 1]]
+    rows = [{"path": f"{number}.jpg", "label": "cat", "boxes": [box]} for number, box in enumerate(boxes)]
+    with pytest.raises(SourceError, match=r"list\.jsonl has boxes that are fractions of the image size: multiply them"):
+        entries_of(json_lines(tmp_path, *rows))
+    # In pixels, boxes may be small, and have fractions.
+    for more in ([[0, 0, 1, 1]], [[0.1, 0.2, 0.5, 0.6], [1, 2, 3, 4.5]]):
+        rows = [{"path": f"{number}.jpg", "label": "cat", "boxes": [box]} for number, box in enumerate(more)]
+        assert len(entries_of(json_lines(tmp_path, *rows))) == len(more)
+
+
+@pytest.mark.parametrize("name", ["list.jsonl", "list.parquet"])
+def test_a_vector_is_no_label(name: str, tmp_path: Path):
+    vectors = [[0, 0, 1], [0, 1, 0]]
+    if name == "list.parquet":
+        place = parquet_file(tmp_path, path=["a.jpg", "b.jpg"], label=vectors)
+    else:
+        rows = [{"path": path, "label": vector} for path, vector in zip(("a.jpg", "b.jpg"), vectors, strict=True)]
+        place = json_lines(tmp_path, *rows)
+    with pytest.raises(SourceError, match=r"cannot be read as a list of images: the label \[0, 0, 1\] looks like"):
+        entries_of(place)
+
+
 @pytest.mark.parametrize("column", ["label", "box_labels"])
 def test_a_cell_of_texts_that_are_not_utf_8_is_refused(tmp_path: Path, column: str):
     texts = {"label": [["cat"]], "box_labels": [["cat"]]} | {column: [[b"L\xf6we"]]}

@@ -657,7 +657,8 @@ def test_verify_detects_two_swapped_records(settings: Settings):
     [
         ({}, "no images under source_uri"),
         ({"cats": 0}, "no images under source_uri"),
-        ({"cats": 5}, "only one class, 'cats'"),
+        ({"cats": 5}, "only one class, 'cats', .*: add images of at least one more class"),
+        ({"flowers/roses": 5, "flowers/tulips": 5}, "only one class, 'flowers', .* set source_uri to '/.*/flowers'"),
     ],
 )
 def test_a_source_without_classes_is_refused(make_images: MakeImages, tmp_path: Path, folders: dict, message: str):
@@ -666,6 +667,15 @@ def test_a_source_without_classes_is_refused(make_images: MakeImages, tmp_path: 
     with pytest.raises(SourceError, match=message):
         build(settings_from({"source_uri": str(tmp_path / "source"), "workspace": str(tmp_path / "w")}))
     assert [path for path in (tmp_path / "w").rglob("*") if path.is_file()] == []
+
+
+def test_images_that_all_have_the_same_labels_are_refused(tmp_path: Path):
+    rows = [{"path": f"{number}.jpg", "label": ["0", "1"]} for number in range(4)]
+    (tmp_path / "list.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for row in rows:
+        (tmp_path / str(row["path"])).write_bytes(jpeg(1))
+    with pytest.raises(SourceError, match=r"all images under .* have the same labels \(0, 1\), so that a model"):
+        build(settings_from({"source_uri": str(tmp_path / "list.jsonl"), "workspace": str(tmp_path / "w")}))
 
 
 def test_a_source_without_a_valid_image_creates_no_dataset(make_images: MakeImages, tmp_path: Path):

@@ -1,5 +1,6 @@
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -89,6 +90,21 @@ def test_sweep_removes_only_orphaned_temporary_files(tmp_path: Path):
 
     assert storage.sweep(tmp_path) == 2
     assert left_over(tmp_path) == sorted(path.name for path in (ours, others_new, foreign))
+
+
+def test_sweep_ignores_a_folder_that_another_run_removes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("a", "b", "c"):
+        (tmp_path / name / "inner").mkdir(parents=True)
+        (tmp_path / name / ".file").touch()
+    is_orphan = local._is_orphan
+
+    def remove_others(path: Path) -> bool:
+        for name in {"a", "b", "c"} - {path.parent.name}:
+            shutil.rmtree(tmp_path / name, ignore_errors=True)
+        return is_orphan(path)
+
+    monkeypatch.setattr(local, "_is_orphan", remove_others)
+    assert storage.sweep(tmp_path) == 0
 
 
 def test_sweep_keeps_the_files_of_a_live_process_however_old_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

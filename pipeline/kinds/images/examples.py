@@ -19,6 +19,7 @@ from pipeline.snapshot.raw_example import RawExample, from_lines, place_of_key, 
 from pipeline.snapshot.raw_reader import BATCH_BYTES, RawReader, ReadImage
 from pipeline.sources import Box
 from pipeline.sources.key_range import bytes_of
+from pipeline.sources.suffixes import suffix_of
 from pipeline.system.progress import Advance
 
 
@@ -39,7 +40,7 @@ class ImageSums(Sums):
         encoded, _, heights, widths, _, formats, brightness, perceptual_hashes, profiles = zip(*images, strict=True)
         groups = [quoted(row.group).encode("ascii") for row in rows] if any(row.group for row in rows) else None
         self.hashes += hashes_of(encoded, groups)
-        suffixes = [row.key.rpartition(".")[2] for row in rows]
+        suffixes = [suffix_of(row.key) for row in rows]
         self._kinds.update(zip([tuple(row.labels) for row in rows], suffixes, formats, strict=True))
         self._statistics.add(zip(heights, widths, map(len, encoded), brightness, strict=True))
         self._perceptual_hashes += [

@@ -27,8 +27,8 @@ from pipeline.records.tfrecord import frame
 from pipeline.sources import Listed, SourceOptions
 from pipeline.sources import container_formats as formats_module
 from pipeline.sources.container_formats import formats
-from pipeline.sources.container_index import split_of_container
 from pipeline.sources.detection import find_source, images_of, layout_of
+from pipeline.sources.split_names import split_of_path
 from pipeline.sources.suffixes import suffix_of
 from tests.conftest import jpeg
 from tests.kinds.containers.examples import (
@@ -188,7 +188,7 @@ def test_images_without_a_label_beside_them_are_skipped(tmp_path: Path, copies: 
     files = {"1.jpg": jpeg(1), "1.cls": b"3", "2.jpg": jpeg(2), "3.cls": b"4", "4.jpg": jpeg(4), "4.cls": b" 7\n"}
     found = Found(write_tar(tmp_path / "a.tar", files), copies)
     assert found.labels == {"1.jpg": ("3",), "4.jpg": ("7",)}
-    assert found.skipped == {"2.jpg": "not in a class folder", "a.tar/3.cls": "not an image by its name"}
+    assert found.skipped == {"2.jpg": "no label", "a.tar/3.cls": "not an image by its name"}
 
 
 def test_a_field_beside_an_image_can_be_chosen(tmp_path: Path, copies: str):
@@ -289,12 +289,16 @@ def test_damage_in_a_zip_file_is_found(tmp_path: Path, copies: str):
         ("v1.0-test.zip", "test"),
         ("flowers.val.tar", "validation"),
         ("flowers-1.0-train-00000-of-00012.tar.gz", "train"),
+        ("train_000.tar", "train"),
+        ("flowers_val_3.tar", "validation"),
+        ("default/partial-train/0000.parquet", "train"),
+        ("test/train-0.parquet", "test"),
         ("trains.zip", ""),
         ("data-00000-of-00012.parquet", ""),
     ],
 )
 def test_the_name_of_a_container_can_name_a_split(key: str, split: str):
-    assert split_of_container(key) == split
+    assert split_of_path(key) == split
 
 
 def test_the_splits_and_classes_of_the_hub(tmp_path: Path, copies: str):

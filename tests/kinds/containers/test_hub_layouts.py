@@ -12,6 +12,7 @@ from pyarrow import parquet
 from pipeline.errors import SourceError
 from pipeline.kinds.images.containers.parquet import holds_images
 from pipeline.sources import Box
+from pipeline.sources.box_forms import boxes_of
 from tests.conftest import jpeg
 from tests.kinds.containers.examples import Found
 
@@ -21,7 +22,7 @@ PICTURES = pa.array(ROWS, IMAGE)
 AN_IMAGE = {"_type": "Image"}
 
 
-PATH = "data/validation-00000-of-00001-a09b74b3ef9c3b56.parquet"
+PATH = "data/train-00000-of-00001-a09b74b3ef9c3b56.parquet"
 
 
 class Layout(NamedTuple):
@@ -221,7 +222,7 @@ def test_a_usual_layout_is_read(name: str, tmp_path: Path, tmp_path_factory: pyt
     found = Found(source, str(tmp_path_factory.mktemp("copies")), **layout.settings)
     assert tuple(found.labels.values()) == layout.labels
     assert found.classes == layout.classes
-    assert set(found.splits.values()) == {"validation"}
+    assert set(found.splits.values()) == {"train"}
     assert tuple(each.boxes for each in found.images.values()) == layout.boxes[: len(layout.labels)]
     assert len(found.images) + len(found.skipped) == 3
     if layout.keys:
@@ -317,7 +318,7 @@ SENTENCES: dict[str, tuple[Layout, str]] = {
             {"image": PICTURES, "objects": objects([SIZES[0], CORNERS[1], []]), "width": [9] * 3},
             {"objects": OF_OBJECTS},
         ),
-        r"'objects\.bbox' are neither two corners \(\[30.* in row 1 of valid.*\) nor x, y, width and height \(.* row 1",
+        r"'objects\.bbox' are neither two corners \(\[30.* in row 1 of train.*\) nor x, y, width and height \(.* row 1",
     ),
     "boxes without labels": (
         Layout({"image": PICTURES, "objects": objects(SIZES, [[1], [2], []])}, {"objects": OF_OBJECTS}),
@@ -431,3 +432,9 @@ def test_a_file_that_is_only_recognized_takes_little_from_the_pool_of_arrow(tmp_
         assert not holds_images(file)
     # One copy, which the reader makes in the pool in any case. Two more would be kept there.
     assert pa.default_memory_pool().total_bytes_allocated() - before < 2 * size
+
+
+def test_whole_numbers_of_a_box_are_those_of_a_list():
+    """JSON writes 10 and 10.0 differently, and both must give the same version."""
+    [box] = boxes_of([[10, 1, 18, 5]], ["a"])
+    assert json.dumps(box) == '[10.0, 1.0, 18.0, 5.0, "a"]'

@@ -49,6 +49,11 @@ def listed(place: Path, copies: Path) -> list[Any]:
     return list(images_of(place, SourceOptions(copies=str(copies))))
 
 
+def without_place(item: Any) -> Any:
+    """Return an image without the place of its bytes, which another piece of its container has."""
+    return item._replace(extent=None) if isinstance(item, Listed) else item
+
+
 def many_tars(root: Path, names: Iterator[str] | list[str], files: int) -> Path:
     """Write images in some tar files, whose names are in no order."""
     root.mkdir()
@@ -119,7 +124,7 @@ def test_pieces_of_a_parquet_file_give_the_rows_of_the_whole_file(tmp_path: Path
     assert len(pieces) > 3
     assert [piece.end for piece in pieces[:-1]] == [piece.first for piece in pieces[1:]]
     in_pieces = listed(tmp_path / "a.parquet", tmp_path / "pieces")
-    assert [each[:-1] for each in in_pieces] == [each[:-1] for each in whole]
+    assert [without_place(each) for each in in_pieces] == [without_place(each) for each in whole]
     assert contents_of(in_pieces, tmp_path) == expected
 
 
@@ -239,7 +244,7 @@ def test_the_pieces_of_a_container_give_what_the_whole_one_gives(
     assert [piece.end for piece in pieces[:-1]] == [piece.first for piece in pieces[1:]]
     in_pieces = listed(path, tmp_path / "pieces")
     assert len(list((tmp_path / "pieces").glob("*.arrow"))) == len(pieces) + 1
-    assert [each[:-1] for each in in_pieces] == [each[:-1] for each in whole]
+    assert [without_place(each) for each in in_pieces] == [without_place(each) for each in whole]
     assert contents_of(in_pieces, path.parent) == contents_of(whole, path.parent)
 
 

@@ -80,9 +80,9 @@ def bounds(file: IO[bytes], options: SourceOptions, max_bytes: int) -> Sequence[
 
 def _records(file: IO[bytes]) -> IO[bytes]:
     """Return the bytes of the records of a file that may be compressed."""
-    is_plain = has_valid_header(file.read(HEADER_BYTES))
+    begin = file.read(HEADER_BYTES)
     file.seek(0)
-    return file if is_plain else decompressed(file)
+    return file if not begin or has_valid_header(begin) else decompressed(file)
 
 
 def _image(
