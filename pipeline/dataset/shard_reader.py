@@ -130,12 +130,22 @@ class ShardReader:
     def release(self, name: str) -> None:
         """Report that a shard was read to its end."""
         with self._changed:
-            need, pinned = self._in_use.pop(name)
-            pinned.release()
-            if need:
-                self._released += 1
-                self._wanted_bytes -= need.size
+            self._release(name)
             self._changed.notify_all()
+
+    def close_rest(self) -> None:
+        """Report that no shard is being read at the moment. The balance of the classes may leave an end unread."""
+        with self._changed:
+            for name in list(self._in_use):
+                self._release(name)
+            self._changed.notify_all()
+
+    def _release(self, name: str) -> None:
+        need, pinned = self._in_use.pop(name)
+        pinned.release()
+        if need:
+            self._released += 1
+            self._wanted_bytes -= need.size
 
     def damaged_copy(self) -> str:
         """Return a text that names the first copy whose content differs from its shard; empty if there is none.

@@ -72,7 +72,8 @@ def epochs_of(share: Share, seed: int, first: int, last: int) -> tf.data.Dataset
 
 def epoch_records(split: ServerSplit, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
     """Return the numbered records of an epoch, then its padding."""
-    return shuffled_records(split, epoch, order).concatenate(split.shards.in_turn(split.share.padding, again=True))
+    padding = split.shards.in_turn(split.share.padding, again=True)
+    return split.shards.closed_at_end(shuffled_records(split, epoch, order).concatenate(padding))
 
 
 def shuffled_records(split: ServerSplit, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
@@ -83,7 +84,7 @@ def shuffled_records(split: ServerSplit, epoch: tf.Tensor, order: tf.Tensor) -> 
         # A server's share may lack a class or hold few examples of it. All servers still need the same number of
         # examples.
         more = shards.in_turn(tuple(repeated(share.pieces, share.examples)), again=True)
-        records = balanced(records, dataset, options.seed, epoch).concatenate(more).take(share.examples)
+        records = _first(share.examples, balanced(records, dataset, options.seed, epoch), more)
     # Before decoding: an encoded image takes a tenth of the memory of its pixels.
     elements = shuffle_elements(dataset, options.shuffle_bytes)
     return shuffled(records, elements, options.seed, epoch)
@@ -121,6 +122,21 @@ def order_of_training(folder: Place, dataset: Dataset, options: BatchOptions, ep
         lambda epoch, order: shuffled_records(split, epoch, order)
     )
     return numbers.with_options(tf_options())
+
+
+def _first(count: int, records: tf.data.Dataset, more: tf.data.Dataset) -> tf.data.Dataset:
+    """Return the first examples of `records`, and of `more` if there are too few.
+
+    All `records` are read: the reader of a bucket counts the shards that were read to their end. `take` would stop
+    before.
+    """
+    both = records.map(lambda *each: (False, each)).concatenate(more.map(lambda *each: (True, each)))
+    return (
+        both.enumerate()
+        .take_while(lambda number, example: (number < count) | ~example[0])
+        .filter(lambda number, _: number < count)
+        .map(lambda _, example: example[1])
+    )
 
 
 def _exactly(records: tf.data.Dataset, examples: int) -> tf.data.Dataset:

@@ -66,6 +66,21 @@ class ShardPieces:
         take = self._reader.take_again if again else self._reader.take
         return _rows(pieces).flat_map(self._copied(self._reader, take))
 
+    def closed_at_end(self, records: tf.data.Dataset) -> tf.data.Dataset:
+        """Return the same records. At their end, the reader closes shards that were not read to their end."""
+        if not (reader := self._reader):
+            return records
+
+        def close(*_: object) -> bool:
+            reader.close_rest()
+            return False
+
+        # As in `_copied`: an empty dataset whose filter runs after the records.
+        end = tf.data.Dataset.from_tensors((tf.constant(0, tf.int64), "")).filter(
+            lambda number, _: tf.ensure_shape(tf.numpy_function(close, [number], tf.bool), [])
+        )
+        return records.concatenate(end)
+
     def _in_place(self, name: tf.Tensor, part: tf.Tensor) -> tf.data.Dataset:
         return self._records(tf.strings.join([f"{self._folder}/", name]), part)
 

@@ -64,6 +64,8 @@ class CurrentInput:
         self.reading = ExitStack()
         """At its end, no more training batches are taken ahead. The validation batches stay."""
         self._is_open = False
+        self.openings = 0
+        """How often the input was opened."""
         self._taken: list[Change] = []
         """The changes that the training has taken or refused. Only server 0 knows them."""
         self._keeps = training.start.keeps
@@ -251,6 +253,7 @@ class CurrentInput:
         may_stack = training.steps.train_several is not None
         opened = data.open(step, self._keeps, batches_ahead(training.strategy), may_stack=may_stack)
         self.inputs = self._opened.enter_context(opened)
+        self.openings += 1
         self._keeps = self.inputs.keeps
         self.batches = taken_ahead(self.inputs.training, training.batch_size, training.strategy)
         self.reading.enter_context(closing(self.batches))

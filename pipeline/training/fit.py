@@ -128,8 +128,10 @@ def _is_over(training: Training, current: CurrentInput, loop: EpochLoop, keeper:
 def _change(current: CurrentInput, epoch: int, loop: EpochLoop, keeper: Keeper, best_changes: BestChanges) -> None:
     """Let the changes that were requested take effect from an epoch on. All servers must call this together."""
     current.request(epoch, best_changes)
+    openings = current.openings
     if current.begin(epoch, loop.step):
-        loop.take_from(current.inputs.counter.ready_pct, current.inputs.stacked)
+        if current.openings > openings:  # Otherwise, the rest of a stack of batches is still to be used.
+            loop.take_from(current.inputs.counter.ready_pct, current.inputs.stacked)
         keeper.follow(current.effect.settings, current.inputs.keeps)
 
 

@@ -134,7 +134,7 @@ def _readable(runs: Iterable[AirflowRun], may_read_log: MayRead) -> list[Airflow
 def _sorted(rows: Iterable[Row], query: ListQuery) -> list[Row]:
     """Return the rows, sorted by the query and then by their number.
 
-    Rows without a value come last. A run that has not started yet counts as the newest.
+    Rows without a value come last. A run that waits for its start counts as the newest.
     """
 
     def value(row: Row) -> Any:
@@ -148,9 +148,8 @@ def _sorted(rows: Iterable[Row], query: ListQuery) -> list[Row]:
     known = [each for each in values if each[0] not in (None, "")]
     unknown = [row for found, row in values if found in (None, "")]
     known.sort(key=lambda each: each[0], reverse=not query.ascending)
-    sorted_known = [row for _, row in known]
-    is_newest_first = query.sort == "started" and not query.ascending
-    by_value = [*unknown, *sorted_known] if is_newest_first else [*sorted_known, *unknown]
+    waiting = [row for row in unknown if query.sort == "started" and not query.ascending and not row.run.is_over]
+    by_value = [*waiting, *(row for _, row in known), *(row for row in unknown if row not in waiting)]
     if not query.within_dataset:
         return by_value
     return sorted(by_value, key=lambda row: (not row.summary.dataset, row.summary.dataset.casefold()))

@@ -157,8 +157,9 @@ class Trainings:
             return _with_stages(session, runs, times_left), later
 
     def _newest(self, limit: int) -> Select[Any]:
-        # A run that is cleared starts again. Its number stays.
-        newest = (DagRun.start_date.desc().nulls_first(), DagRun.id.desc())
+        # A run that is cleared starts again, and keeps its number.
+        waits = and_(DagRun.start_date.is_(None), DagRun.state.not_in(State.finished_dr_states))
+        newest = (waits.desc(), DagRun.start_date.desc().nulls_last(), DagRun.id.desc())
         return select(DagRun).where(*self._conditions).order_by(*newest).limit(limit)
 
 

@@ -17,6 +17,7 @@ from pipeline.dataset.shard_cache import READ_AT_ONCE, ShardCache, remote_shards
 from pipeline.dataset.shard_reader import ShardReader
 from pipeline.errors import StorageError
 from pipeline.input import BatchOptions, Server, training_batches, validation_batches
+from pipeline.input.order import ONLY
 from pipeline.input.shares import epoch_order, order_of_need, share_of
 from pipeline.stages.build import build
 from pipeline.storage import BucketPath, Place
@@ -55,11 +56,13 @@ def batches_of(folder: Place, readers: Readers, epochs: int = 3) -> Iterator[lis
 
 
 @contextmanager
-def readers_of(cache: Path, local: Path, gigabytes: float = 1.0, epochs: int = 3) -> Iterator[Readers]:
+def readers_of(
+    cache: Path, local: Path, gigabytes: float = 1.0, epochs: int = 3, server: Server = ONLY
+) -> Iterator[Readers]:
     dataset = load(local)
     shards, room = remote_shards(REMOTE, dataset), int(gigabytes * 1e9)
     own = ShardCache(cache, room)
-    train = order_of_need(share_of(dataset.splits["train"].shards, 7, Server()), 3, range(1, epochs + 1))
+    train = order_of_need(share_of(dataset.splits["train"].shards, 7, server), 3, range(1, epochs + 1))
     held_back = [shard.name for shard in dataset.splits["validation"].shards if shard.examples] * epochs
     with (
         ShardReader(own, shards, train, READ_AT_ONCE["train"], room, lambda: False) as first,
@@ -118,6 +121,22 @@ def test_balanced_batches_equal_those_of_local_files(gcs: FakeGcs, published: Pa
     theirs = [*training_batches(published, options, epochs=3)]
     for one, other in zip(ours, theirs, strict=True):
         assert all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("server", [Server(), Server(0, 2), Server(1, 2)])
+def test_balanced_batches_close_all_shards(gcs: FakeGcs, published: Path, tmp_path: Path, server: Server):
+    """A shard that stayed open took its room in the cache, until a long training waited for room forever."""
+    gcs.put_folder("bucket", "published/", published)
+    options, epochs = replace(OPTIONS, balanced=True), 5
+    with readers_of(tmp_path, published, epochs=epochs, server=server) as readers:
+        reader = readers.train
+        assert reader
+        batches = [*training_batches(REMOTE, options, epochs=epochs, reader=reader, server=server)]
+        share = share_of(load(published).splits["train"].shards, 7, server)
+        assert len(batches) == epochs * share.steps
+        assert reader._released == epochs * len(share.pieces)
+        assert not reader._in_use
 
 
 def test_the_order_of_need_is_the_order_of_the_epochs(published: Path):

@@ -1129,11 +1129,13 @@ def test_a_run_that_was_started_again_is_the_newest(client: Client, runs: None, 
     from sqlalchemy import update
 
     with create_session() as session:
-        again = {"run 1": datetime(2026, 1, 2, tzinfo=UTC), "run 4": None}
-        for run_id, start in again.items():
-            session.execute(update(DagRun).where(DagRun.run_id == run_id).values(start_date=start))
+        begin = datetime(2026, 1, 2, tzinfo=UTC)
+        again = {"run 1": (begin, "success"), "run 4": (None, "queued"), "run 5": (None, "failed")}
+        for run_id, (start, state) in again.items():
+            changed = {"start_date": start, "state": state}
+            session.execute(update(DagRun).where(DagRun.run_id == run_id).values(**changed))
     rows = listed(client, logged_in("viewer", "us"), search)["rows"]
-    assert [row["run_id"] for row in rows] == ["run 4", "run 1", "run 5", MARKUP]
+    assert [row["run_id"] for row in rows] == ["run 4", "run 1", MARKUP, "run 5"]
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,7 @@ def test_a_change_of_the_checkpoints_does_not_open_the_input_again(settings: Set
         assert current.begin(2, STEPS)
         assert current.effect.settings.checkpoint_steps == 7
         assert current.inputs is before
+        assert current.openings == 1
 
 
 @pytest.mark.parametrize(("advice", "value"), [("show", 4), ("apply", 16)])

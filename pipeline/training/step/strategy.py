@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from pipeline.errors import BadInput, ServerLost
 from pipeline.input import one_ahead
+from pipeline.input.exhaustion import plain_message
 from pipeline.input.tensorflow_internals import sigterm_handler_kept, take_batches_of_equal_number
 from pipeline.rendezvous import Cluster
 from pipeline.system.malloc import keep_large_blocks
@@ -143,6 +144,9 @@ def lost_servers_named(cluster: Cluster | None) -> Iterator[None]:
     except _UNREACHED as error:
         if cluster is None:
             raise
+        # The error may be one of this server, such as that of a faulty GPU.
+        _log.warning("a step with the other servers failed", exc_info=error)
         raise cluster.loss(EXPLAINED_S) or ServerLost(
-            "another training server can no longer be reached: run again, so that all servers continue together"
+            f"another training server can no longer be reached, or this one failed ({plain_message(error)}): run "
+            "again, so that all servers continue together"
         ) from error
