@@ -186,8 +186,8 @@ def _new_values(quality: Mapping[str, Any], threshold: float) -> str:
         MAX_SHOWN,
     )
     return (
-        f"{counted(len(over), 'column')} have texts that version {changes['against']} did not have, more than "
-        f"max_new_values_fraction={threshold:g}: {shown}. "
+        f"{counted(len(over), 'column')} with texts that no training row of version {changes['against']} has, in more "
+        f"than max_new_values_fraction={threshold:g} of the training rows: {shown}. "
         + _advice(quality, "train again, because a model of that version knows none of them")
     )
 
@@ -259,7 +259,8 @@ CHECKS = (
         Setting("on_new_values", "Action on new values", "continue"),
         Setting("max_new_values_fraction", "Maximum fraction of new values", 0.0),
         Fraction,
-        "Share of the training rows that may have a text that the previous version did not have, in any column.",
+        "Share of the training rows that may have a text that no training row of the previous version has, in any "
+        "column.",
         _new_values,
         _OF_TABLES,
     ),
@@ -267,7 +268,8 @@ CHECKS = (
         Setting("on_mean", "Action on drifted means", "continue"),
         Setting("max_mean_drift", "Maximum drift of a mean", 0.25),
         NonNegativeFloat,
-        "How far the mean of a column may move since the previous version, in standard deviations.",
+        "How far the mean of a column may move since the previous version, in standard deviations. What chance "
+        "explains does not count.",
         _means,
         _OF_TABLES,
     ),

@@ -138,8 +138,8 @@ def _skipped_by_name(skipped: Mapping[str, Any], unit: str) -> str:
     files, of = skipped.get("files", 0), skipped.get("of", 0)
     if unit == "row" and files:  # A table may have few files, and each may have many rows.
         return (
-            f"{counted(files, 'file')} in the folder of the table skipped because of the suffix "
-            f"({suffix_counts(skipped['suffixes'])}); {SKIPPED} lists them"
+            f"{counted(files, 'file')} in the folder of the table {'was' if files == 1 else 'were'} skipped because of "
+            f"the suffix ({suffix_counts(skipped['suffixes'])}); {SKIPPED} lists them"
         )
     if files <= MANY_SKIPPED * of:
         return ""

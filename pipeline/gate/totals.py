@@ -18,6 +18,7 @@ from pipeline.plan.example_kind import kind_of
 from pipeline.plan.results import ShardResult
 from pipeline.snapshot.part import SPLITS, TEST, TRAIN, VALIDATION
 from pipeline.snapshot.snapshot import Snapshot
+from pipeline.system.wording import kind_of_reason
 
 _log = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ def require_examples(snapshot: Snapshot, totals: Totals, rejected: Iterable[Mapp
         if totals.splits[split].examples:
             continue
         kind = kind_of(snapshot)
-        frequent = Counter(row["reason"] for row in rejected).most_common(1)
+        frequent = Counter(kind_of_reason(row["reason"]) for row in rejected).most_common(1)
         of_reason = f", {frequent[0][1]} of them because {frequent[0][0]!r}" if frequent else ""
         has_none = (
             f"no usable {split} {kind.noun} in {snapshot.source_uri!r}: {totals.rejected} of {snapshot.listed} "

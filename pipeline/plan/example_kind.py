@@ -194,7 +194,7 @@ class ExampleKind(ABC):
         """Return the facts of a version."""
         return {}
 
-    def changes(self, facts: Mapping[str, Any], before: Dataset | None) -> dict[str, Any]:
+    def changes(self, facts: Mapping[str, Any], before: Dataset | None, training_examples: int) -> dict[str, Any]:
         """Return how the facts differ from those of the last version, for `quality` in `dataset.json`."""
         return {}
 

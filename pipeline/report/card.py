@@ -5,7 +5,6 @@ outside, so all of them are escaped. Characters that a screen cannot show become
 """
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from pipeline.plan.example_kind import kind_of
 from pipeline.report.components import Table, environment, fact_tables, pictures
 from pipeline.report.table_columns import columns_of
 from pipeline.storage import Place, write_whole
-from pipeline.system.wording import format_size, range_text
+from pipeline.system.wording import counted, format_size, kind_of_reason, range_text
 
 SAMPLES = 48
 """Maximum number of sample images."""
@@ -36,8 +35,6 @@ TESTED = (
     "the examples of either."
 )
 """What the splits are for, if there is a test split."""
-_NUMBER = re.compile(r"\d[\d.,]*")
-"""Numbers are cut out of reasons, because each image has other ones, and reasons are counted."""
 _DRIFTED = ((0.25, "much"), (0.1, "some"), (0.0, "little"))
 
 
@@ -314,8 +311,11 @@ def sides(quality: Mapping[str, Any]) -> str:
 
 
 def reasons(rejected: Iterable[Mapping[str, str]], unit: str = "image") -> Bars | None:
-    """Return the rejected examples by kind of reason, which is the text before a colon, without numbers."""
-    kinds = Counter(_NUMBER.sub("…", row["reason"].split(":")[0]) for row in rejected).most_common()
+    """Return the rejected examples by kind of reason, the most frequent first, and the number of the others."""
+    all_kinds = Counter(kind_of_reason(row["reason"]) for row in rejected).most_common()
+    kinds = all_kinds[:MAX_ROWS]
+    if others := all_kinds[MAX_ROWS:]:
+        kinds.append((f"{counted(len(others), 'other reason')}", sum(count for _, count in others)))
     labels, counts = [kind for kind, _ in kinds], [count for _, count in kinds]
     return _bars(("reason", f"{unit}s"), labels, [counts]) if kinds else None
 

@@ -50,6 +50,8 @@ def texts_of(row: Mapping[str, Sequence[Any]], schema: Schema) -> dict[str, str]
 def _text(values: Sequence[Any], column: Column) -> str:
     is_text = column.type in ("string", "bool")
     texts = [text_of(value, column) if is_text else _shown(value, column.type) for value in values[:MAX_ELEMENTS]]
+    if column.role == "key" and column.type == "int":  # As the table has it, to be found there.
+        texts = list(map(str, values[:MAX_ELEMENTS]))
     more = len(values) - len(texts)
     return ", ".join(texts) + (f" and {more:,} more" if more else "")
 
@@ -68,7 +70,9 @@ def _shown(value: Any, kind: str) -> str:
             return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)).strftime("%Y-%m-%d %H:%M")
     except OverflowError:  # A year beyond 9999, which Python cannot name.
         return f"{value:,} {'days' if kind == 'date' else 'microseconds'} since 1970"
-    return f"{value:,.6g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{int(value):,}" if kind == "int" else f"{value:,.6g}"
+    return str(value)
 
 
 def _statistics(column: Column, facts: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from pipeline.plan.options import PlanOptions
 from pipeline.plan.order import Order, order_of
 from pipeline.plan.plan import Plan, save_plan
 from pipeline.plan.version import labels_in_order, note_on_ids, record_format, version_of
+from pipeline.snapshot.part import TRAIN
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot
 from pipeline.storage import Place
 
@@ -91,7 +92,7 @@ def _pass_gate(options: PlanOptions, gate: Gate, snapshot: Snapshot, order: Orde
     before = last_version(options.folders.of_name, but=whole_plan.version)
     with storage.write_whole(options.folders.work_of(whole_plan.version) / DUPLICATES, synced=True) as file:
         quality = planned_facts(snapshot, order, file, labels=whole_plan.labels, before=before)
-    quality |= kind_of(snapshot).changes(whole_plan.table, before)
+    quality |= kind_of(snapshot).changes(whole_plan.table, before, order.examples[TRAIN])
     gate.report(quality)
     gate.decide(quality)
     return quality

@@ -20,7 +20,7 @@ from pipeline.errors import BadInput, SourceError
 from pipeline.sources import Found, Listed, Skipped, SourceOptions, measure
 from pipeline.sources.compression import UNPACK_ERRORS
 from pipeline.sources.container_formats import format_of, name_of
-from pipeline.sources.folder import HIDDEN, NOT_BY_NAME, walk, why_no_image
+from pipeline.sources.folder import HIDDEN, NOT_BY_NAME, require_no_log, walk, why_no_image
 from pipeline.sources.key_range import EVERYTHING, KeyRange, range_bytes
 from pipeline.sources.suffixes import suffix_of
 from pipeline.storage import Place
@@ -167,6 +167,7 @@ def _containers(place: Place) -> "tuple[list[Container], list[Skipped]]":
     others: list[Skipped] = []
     for item in [Listed(place.name, (), "", *measure(place))] if is_file else walk(place):
         key, file = item.key, place if is_file else place / item.key
+        require_no_log(place, key)
         form = format_of(file.name) if why_no_image(key) != HIDDEN else None
         if form and isinstance(item, Skipped) and item.reason == NOT_BY_NAME:  # The name has no suffix.
             item = Listed(key, (), "", *measure(file))

@@ -33,6 +33,8 @@ _SYSTEM_FILES = frozenset(
 
 Some hold thumbnails or deleted files, which are images. Every ext4 disk has lost+found, which only root may read.
 """
+_TABLE_LOGS = {"_delta_log": "Delta Lake", ".hoodie": "Apache Hudi"}
+"""Folders in which a program notes which of the files beside them belong to a table, and the name of the program."""
 _IMAGE_SUFFIXES = frozenset({"", *READ_SUFFIXES, *OTHER_SUFFIXES})
 _MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\0", b"MM\0*")
 """First bytes of images, to detect files without suffix. WebP, AVIF and HEIC have such bytes after their length."""
@@ -124,6 +126,15 @@ def _object(key: str, status: ObjectStat) -> Listed | Skipped:
     if not suffix_of(key) and not why_no_image(key):  # Opening each file would take a request.
         return Skipped(key, NOT_BY_NAME)
     return Listed(key, (), "", *measure_object(status))
+
+
+def require_no_log(place: Place, key: str) -> None:
+    """Raise SourceError if a file belongs to the log of a table. Files beside it may hold rows of older states."""
+    if program := next((_TABLE_LOGS[part] for part in key.split("/")[:-1] if part in _TABLE_LOGS), ""):
+        raise SourceError(
+            f"{place} is a table of {program}: its folder also has files with deleted rows and older states. Export "
+            "the present state as Parquet files into another folder, or read it with Spark and call `build_dataframe`"
+        )
 
 
 def why_no_image(key: str) -> str:

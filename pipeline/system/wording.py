@@ -1,9 +1,25 @@
 """Parts that sentences have in common."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 MAX_EXAMPLES = 3
 """A sentence names at most this many examples of what it reports."""
+
+
+_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_OF_ONE_EXAMPLE = re.compile(rf"(?P<name>column (?:{_QUOTED}))|(?:{_QUOTED})|\s*\([^()]*\)|\d[\d.,]*")
+"""Matches what differs from example to example: quoted values, what is in parentheses, and numbers. The name of a
+column, which it matches too, does not."""
+
+
+def kind_of_reason(reason: str) -> str:
+    """Return why an example was rejected, up to a colon, without what differs from example to example."""
+
+    def general(match: re.Match[str]) -> str:
+        return match["name"] or ("" if match[0].endswith(")") else "…")
+
+    return _OF_ONE_EXAMPLE.sub(general, reason).partition(":")[0]
 
 
 def share(part: int, whole: int) -> str:

@@ -45,7 +45,7 @@ from pipeline.tables.values import (
     words_in,
 )
 
-FEW = 0.1
+FEW = 0.5
 """If at most this share of the values makes a column one of texts, a note names them."""
 MAX_OTHERS = 1_000_000
 """The values of a column are compared with numbers and dates until this many are neither. If several processes read a
@@ -273,9 +273,9 @@ class TextFacts:
         """Return the column with its facts."""
         kind = self._whole_kind()
         if kind == "float":
-            # As a number, a long code would lose digits, and many rows would have one key.
-            is_name = role in ("key", "group", "split")
-            kind = "string" if is_name else self._floats.type(self._range, role)
+            kind = self._floats.type(self._range, role)
+            # As a float, a long code would lose digits, and many rows would have one key.
+            kind = "string" if kind == "float" and role in ("key", "group", "split") else kind
         type_ = cast(ColumnType, kind)
         texts = self._counts.texts if self._counts else None
         if type_ == "string":

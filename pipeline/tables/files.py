@@ -17,7 +17,7 @@ from pipeline.errors import SourceError
 from pipeline.snapshot.skipped import NOT_A_TABLE
 from pipeline.sources import Skipped
 from pipeline.sources.compression import compression_of
-from pipeline.sources.folder import HIDDEN, LEADS_OUTSIDE, NOT_BY_NAME, walk, why_no_image
+from pipeline.sources.folder import HIDDEN, LEADS_OUTSIDE, NOT_BY_NAME, require_no_log, walk, why_no_image
 from pipeline.sources.split_names import split_of_path, split_of_word
 from pipeline.sources.suffixes import suffix_of
 from pipeline.sources.text_delimiter import delimiter_of_text
@@ -151,6 +151,7 @@ def _candidates(place: Place) -> tuple[list[str], list[Skipped]]:
     skipped: list[Skipped] = []
     for item in walk(place):
         key = item.key
+        require_no_log(place, key)
         if _is_ignored(key):
             skipped.append(Skipped(key, HIDDEN))
             continue

@@ -8,6 +8,8 @@ from pipeline.tables.schema import MAX_POSITIONS, VECTOR_TYPES, Column
 
 Samples = Mapping[str, str]
 """Some values, each with the file and the row of the first one."""
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?")
+"""Matches numbers with commas between thousands. With one comma, it may be a decimal one, too."""
 _POOLED_NUMBERS = ("numbers", "the mean of their logarithms")
 _POOLED = {
     "bool": ("truth values", "the share of the true ones"),
@@ -31,7 +33,9 @@ def few_texts(name: str, *, held: str, type_: str, misfits: int, values: int, sa
     `held` is what the other values are, `type_` their type. `has_point` says whether any of them has a decimal point.
     """
     advice = f'Add them to missing_values, or set column_types={{"{name}": "{type_}"}} to reject their rows'
-    if type_ == "float" and not has_point and all(re.fullmatch(r"-?\d+,\d+", text) for text in samples):
+    if type_ in ("int", "float") and samples and all(_THOUSANDS.fullmatch(text) for text in samples):
+        advice = "If the commas are thousands separators, write the numbers without them"
+    elif type_ == "float" and not has_point and all(re.fullmatch(r"-?\d+,\d+", text) for text in samples):
         advice = "If the comma is a decimal one, set decimal_comma=true"
     return (
         f"column {name!r} holds texts, because {misfits} of {counted(values, 'value')} are not {held}, such as "

@@ -76,8 +76,9 @@ def options(**values: Any) -> GateOptions:
         (
             {"table_changes": {"against": "abc", "new_values": TABLE_CHANGES["new_values"]}},
             {},
-            "1 column have texts that version abc did not have, more than max_new_values_fraction=0: 'color' in 0.25 "
-            "of the training rows (such as 'green'). Train again, because a model of that version knows none of them",
+            "1 column with texts that no training row of version abc has, in more than max_new_values_fraction=0 of "
+            "the training rows: 'color' in 0.25 of the training rows (such as 'green'). Train again, because "
+            "a model of that version knows none of them",
         ),
         (
             {
@@ -86,9 +87,10 @@ def options(**values: Any) -> GateOptions:
                 "table_changes": {"against": "abc", "new_values": TABLE_CHANGES["new_values"]},
             },
             {},
-            "1 column have texts that version abc did not have, more than max_new_values_fraction=0: 'color' in 0.25 "
-            "of the training rows (such as 'green'). That version has another source, /b/sales.csv. If these are not "
-            "the same table, choose another dataset_name. Otherwise, train again, because a model of that version "
+            "1 column with texts that no training row of version abc has, in more than max_new_values_fraction=0 of "
+            "the training rows: 'color' in 0.25 of the training rows (such as 'green'). That version has another "
+            "source, /b/sales.csv. If these are not the same table, choose another dataset_name. Otherwise, train "
+            "again, because a model of that version "
             "knows none of them",
         ),
         (

@@ -96,7 +96,7 @@ def test_many_rejected_rows_of_a_table_stop_the_build(tmp_path: Path):
         ("-", 'Add them to missing_values, or set column_types={"x": "float"} to reject their rows'),
         ("5%", "Add them to missing_values, or"),
         ("$5.50", "Add them to missing_values, or"),
-        ('"1,234"', "Add them to missing_values, or"),
+        ('"1,234"', "If the commas are thousands separators, write the numbers without them"),
     ],
 )
 def test_few_values_that_make_texts_are_named(tmp_path: Path, misfit: str, advice: str, many: bool):
@@ -270,3 +270,30 @@ def test_many_notes_are_counted(tmp_path: Path):
     card = (made.folder / "card.html").read_text()
     assert "5 more notes about columns" in card
     assert "column &#39;c24&#39;" not in card
+
+
+def test_one_group_may_be_written_as_an_integer_and_as_a_float(tmp_path: Path):
+    """Pandas writes integers as floats if some are missing. A group must not become two."""
+    folder = tmp_path / "t"
+    rows = [f"{number % 9},{number}" for number in range(80)]
+    csv_of(folder / "jan.csv", ["customer,x,label", *(f"{row},{'yn'[int(row[-1]) % 2]}" for row in rows)])
+    floats = [f"{number % 9}.0,{number},{'yn'[number % 2]}" for number in range(80, 160)]
+    csv_of(folder / "feb.csv", ["customer,x,label", *floats, ",1,y"])
+    made = built(folder, group_column="customer")
+    assert made.column("customer").type == "int"
+    assert made.dataset.quality["split_values"]["values"] == 10  # and one group of rows without a customer
+
+
+@pytest.mark.parametrize(
+    ("misfit", "advice"),
+    [
+        ('"1,234"', "If the commas are thousands separators, write the numbers without them"),
+        ('"1,234,567.5"', "If the commas are thousands separators, write the numbers without them"),
+        ('"12,5"', "If the comma is a decimal one, set decimal_comma=true"),
+        ("+1.25", 'Add them to missing_values, or set column_types={"x": "float"} to reject their rows'),
+    ],
+)
+def test_numbers_in_another_form_are_named_also_if_they_are_many(misfit: str, advice: str, tmp_path: Path):
+    [note] = table(tmp_path, [str(number) for number in range(300)] + [misfit] * 200).notes
+    assert note.startswith("column 'x' holds texts, because 200 of 500 values are not numbers, such as")
+    assert note.endswith(advice)

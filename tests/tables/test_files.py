@@ -122,7 +122,7 @@ def test_files_that_are_not_read_are_counted_and_named(
         "notes.txt",
     }
     assert "files skipped: 2 not a table by its name" in caplog.text
-    assert "2 files in the folder of the table skipped because of the suffix (.md 1, .pkl 1)" in caplog.text
+    assert "2 files in the folder of the table were skipped because of the suffix (.md 1, .pkl 1)" in caplog.text
     card = Path(result["dataset"], "card.html").read_text()
     assert "300 rows were read. Files that were not read: 3 (hidden), 2 (not a table by its name)" in card
 
@@ -436,6 +436,15 @@ def test_files_must_have_the_same_columns_of_folders(suffix: str, name: str, tmp
 )
 def test_names_state_splits_if_all_do(keys: list[str], splits: list[str]):
     assert [facts.split for facts in facts_of_files(keys)] == splits
+
+
+@pytest.mark.parametrize("log", ["_delta_log/00000000000000000000.json", ".hoodie/hoodie.properties"])
+def test_a_folder_with_the_log_of_a_table_is_refused(log: str, tmp_path: Path):
+    """Its other files may hold deleted rows, and rows twice."""
+    write(tmp_path / "t/part-0.parquet", b"PAR1")
+    write(tmp_path / "t" / log, b"{}")
+    with pytest.raises(SourceError, match=r"t is a table of (Delta Lake|Apache Hudi): its folder also has files with"):
+        find_files(tmp_path / "t")
 
 
 @pytest.mark.parametrize(

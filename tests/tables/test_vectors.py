@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -376,16 +377,17 @@ def test_the_gate_names_another_length_and_a_drift(tmp_path: Path):
     moved = {**facts, "mean": [0.0, facts["mean"][1] + facts["deviation"][1]]}
     later = {**before.dataset.table, "preprocessing": {"v": moved}}
     # The first place has no deviation, and so no unit.
-    assert table_changes(later, before.dataset)["means"] == {"v": pytest.approx(1.0)}
+    by_chance = 3 * math.sqrt(2 / facts["count"])
+    assert table_changes(later, before.dataset, 1)["means"] == {"v": pytest.approx(1.0 - by_chance, abs=1e-4)}
     shorter = {**schema_of(3).to_json(), "preprocessing": {"v": {}}}
-    changes = table_changes(shorter, before.dataset)
+    changes = table_changes(shorter, before.dataset, 1)
     assert changes["columns"]["v"] == "holds values of type list of 3 float instead of list of 2 float"
     pooled = {**schema_of(None).to_json(), "preprocessing": {"v": {}}}
-    assert table_changes(pooled, before.dataset)["columns"]["v"] == (
+    assert table_changes(pooled, before.dataset, 1)["columns"]["v"] == (
         "holds values of type list of float instead of list of 2 float"
     )
     # Lists of several lengths may have one by chance.
-    assert "v" not in table_changes(shorter, replace(before.dataset, table=pooled))["columns"]
+    assert "v" not in table_changes(shorter, replace(before.dataset, table=pooled), 1)["columns"]
 
 
 def test_drifted_positions_of_new_rows_are_named():

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pipeline.plan.order import Order
     from pipeline.snapshot.snapshot import Snapshot
 
-ENCODING = 5
+ENCODING = 6
 """Increase this if the same rows would give other shards or facts. All tables then get new versions."""
 COLUMN_FACTS = ("name", "type", "is_list", "role", "length")
 """What decides the records, and whether a column has vectors. The rows alone do not show it: a column may have no
@@ -119,11 +119,11 @@ class RowKind(ExampleKind):
 
         return table_facts(Schema.from_json(snapshot.table), order)
 
-    def changes(self, facts: Mapping[str, Any], before: Dataset | None) -> dict[str, Any]:
+    def changes(self, facts: Mapping[str, Any], before: Dataset | None, training_examples: int) -> dict[str, Any]:
         """Return the changes of columns, values and means."""
         from pipeline.kinds.table.facts import table_changes
 
-        return {"table_changes": table_changes(facts, before)}
+        return {"table_changes": table_changes(facts, before, training_examples)}
 
     def find_conflict(self, versions: Sequence[Dataset]) -> Conflict | None:
         """Return the first conflict of two schemas."""

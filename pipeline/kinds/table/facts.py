@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.dataset.manifest import Dataset
 from pipeline.gate.duplicates import MAX_NAMES
+from pipeline.gate.statistics import SIGMAS
 from pipeline.kinds.table.quantiles import MAX_CODED, MAX_SAMPLE, RowSample
 from pipeline.kinds.table.split_values import split_column, split_facts
 from pipeline.kinds.table.vectors import vector_facts
@@ -148,14 +149,15 @@ def hash_buckets(rows: int) -> int:
     return int(min(max(rows // 100, MIN_BUCKETS), MAX_BUCKETS))
 
 
-def table_changes(now: Mapping[str, Any], before: Dataset | None) -> dict[str, Any] | None:
-    """Return how a table differs from that of the last version; None if there is none.
+def table_changes(now: Mapping[str, Any], before: Dataset | None, rows: int) -> dict[str, Any] | None:
+    """Return how a table with a number of training `rows` differs from that of the last version; None if there is none.
 
     Returns:
         `against` is the last version. `columns` are those that are missing now, are new, or have another type, each
-        with what is different. `new_values` are, by column, the share of the training rows whose text the last version
-        did not have, and the most frequent of these texts. `means` are, by column, how far the mean moved, in standard
-        deviations of the last version. Of a vector, this is the root mean square over its positions.
+        with what is different. `new_values` are, by column, the share of the training rows whose text was in no
+        training row of the last version, and the most frequent of these texts. `means` are, by column, how far the mean
+        moved, in standard deviations of the last version, less what chance explains. Of a vector, this is the root mean
+        square over its positions.
     """
     if before is None or not before.table:
         return None
@@ -172,7 +174,7 @@ def table_changes(now: Mapping[str, Any], before: Dataset | None) -> dict[str, A
         "new_values": {
             name: facts
             for name, after, earlier in pairs
-            if "vocabulary" in after and "vocabulary" in earlier and (facts := _new_values(after, earlier))
+            if "vocabulary" in after and "vocabulary" in earlier and (facts := _new_values(after, earlier, rows))
         },
         "means": {
             name: round(_shift(after, earlier), 4)
@@ -194,19 +196,25 @@ def _change(before: Column, after: Column | None) -> str:
 
 
 def _shift(after: Mapping[str, Any], earlier: Mapping[str, Any]) -> float:
-    """Return how far the means of a column moved, in deviations. Places without a deviation do not count."""
+    """Return how far the means of a column moved, in deviations, less what chance explains.
+
+    Places without a deviation do not count.
+    """
     mean, before, deviation = map(np.atleast_1d, (after["mean"], earlier["mean"], earlier["deviation"]))
     has_unit = deviation > 0
-    return float(np.sqrt(np.mean(np.square((mean - before)[has_unit] / deviation[has_unit]))))
+    shift = np.sqrt(np.mean(np.square((mean - before)[has_unit] / deviation[has_unit])))
+    # The means of n and m numbers of one population differ by about so many deviations.
+    by_chance = np.sqrt(1 / after["count"] + 1 / earlier["count"])
+    return max(0.0, float(shift - SIGMAS * by_chance))
 
 
-def _new_values(after: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any] | None:
+def _new_values(after: Mapping[str, Any], earlier: Mapping[str, Any], rows: int) -> dict[str, Any] | None:
     known = set(earlier["vocabulary"])
     counts = dict(zip(after["vocabulary"], after["counts"], strict=True))
     new = [text for text in counts if text not in known]
     if not new:
         return None
-    return {"fraction": sum(counts[text] for text in new) / sum(counts.values()), "values": new[:MAX_NAMES]}
+    return {"fraction": sum(counts[text] for text in new) / rows, "values": new[:MAX_NAMES]}
 
 
 def split_unit(schema: Schema) -> str:

@@ -34,7 +34,8 @@ def predict(
         files: The image files. For a model of a table: table files of any format that training takes, or folders of
             them.
         new_rows: Gets the rows of tables, to compare them with the table of the model.
-        settings: How CSV files are written, if a person set it. Otherwise, they are like those of the training.
+        settings: How CSV files are written, and how large images may be, if a person set it. Otherwise, CSV files are
+            like those of the training, and images have the usual limit.
 
     Returns:
         For each file {"file", "label", "probability", "likely"}, where `likely` lists the most likely labels as
@@ -52,15 +53,16 @@ def predict(
     with loaded(folder) as exported:  # The model must live: its endpoint alone would lose the weights.
         if "columns" in about:
             return [each for file in files for each in predict_rows(exported, about, file, new_rows, settings)]
-        return [_predicted(exported, about, file) for file in files]
+        rules = Rules(max_pixels=int(settings.max_megapixels * 1e6)) if settings else Rules()
+        return [_predicted(exported, about, file, rules) for file in files]
 
 
-def _predicted(exported: Any, about: Mapping[str, Any], file: Path) -> dict[str, Any]:
+def _predicted(exported: Any, about: Mapping[str, Any], file: Path, rules: Rules) -> dict[str, Any]:
     if file.is_dir():  # To read it would count as a failure of the file system.
         return {"file": str(file), "rejected": f"a folder: name the images in it, such as {file}/*"}
     # The code that prepares images for training reads all formats. The exported model reads JPEG and PNG alone.
     try:
-        image = examine(retried(file.read_bytes, file), Rules(), key=file.name)
+        image = examine(retried(file.read_bytes, file), rules, key=file.name)
     except OSError as error:  # The other files still get an answer.
         image = Rejection(f"cannot be read: {error.strerror}")
     if isinstance(image, Rejection):
