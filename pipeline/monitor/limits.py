@@ -166,7 +166,7 @@ def _step_cores(load: Load, is_simulated: bool) -> float:
     """Return the cores that a step may keep busy while it computes: one if it uses a GPU."""
     if is_simulated:
         return 0.0
-    return (load.usable_cores or load.cores or 1.0) if load.gpu is None else 1.0
+    return (load.usable_cores or load.cores or 1.0) if not load.has_gpu else 1.0
 
 
 def _of_part(part: Part, share: float, supply: Supply, load: Load, step_cores: float) -> Iterator[Limit]:

@@ -22,7 +22,7 @@ _COLUMNS = {
     "monitor/tick_late_ms",
 }
 
-_OF_GPUS = ("util_pct", "compute_capability")
+_OF_GPUS = ("util_pct", "compute_capability", "mem_total_bytes")
 
 
 @cache  # It is asked for each column of thousands of segments.
@@ -74,12 +74,19 @@ class Load:
     """Pages a second of the training that had to be read from a disk."""
     gpu: float | None = None
     """Use of the GPUs: the share of the time in which a kernel ran, as mean over the GPUs."""
+    gpus: int = 0
+    """Number of GPUs, also of those whose use nothing measured, such as a part of a divided GPU (MIG)."""
     gpu_capability: float | None = None
     """Compute capability of the oldest GPU, such as 8.0 for an A100."""
     received_Bps: float | None = None
     """Bytes a second from the network."""
     sent_Bps: float | None = None
     """Bytes a second to the network."""
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether the training has a GPU."""
+        return self.gpus > 0 or self.gpu is not None
 
     @property
     def other_cores(self) -> float | None:
@@ -149,6 +156,7 @@ def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None) -> Load:
         memory_stalls=mean("pressure/memory_some_pct"),
         major_faults=with_children("major_faults_per_s"),
         gpu=gpu_columns.mean(gpus) if gpus else None,
+        gpus=sum(mean(name) is not None for name in gpu_columns.columns_of_gpus(samples, "mem_total_bytes")),
         gpu_capability=min((each for each in capabilities if each is not None), default=None),
         received_Bps=mean("sys/net_recv_Bps"),
         sent_Bps=mean("sys/net_sent_Bps"),

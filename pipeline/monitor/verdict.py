@@ -327,9 +327,11 @@ def _about_load(bottleneck: Bottleneck, load: Load, validation: Load, is_simulat
         yield f"the GPU was {load.gpu:.0f}% busy"
     elif is_simulated:
         yield "the accelerator was simulated"
+    elif load.has_gpu:
+        yield "how busy the GPU was is not known"
     elif Part.COMPUTE in bottleneck.parts and load.busy is not None:
         yield "there is no GPU"
-    if load.busy is not None and (Part.INPUT in bottleneck.parts or load.gpu is None or bottleneck.limits[0] in _NAMES):
+    if load.busy is not None and (Part.INPUT in bottleneck.parts or not load.has_gpu or bottleneck.limits[0] in _NAMES):
         yield _about_cores(load)
     if Limit.OTHER_PROGRAMS in bottleneck.limits:
         yield f"{load.core_wait:.1f} threads of this training waited for a core"
@@ -388,5 +390,5 @@ def _most_to_gain(bottleneck: Bottleneck, summary: Summary, load: Load) -> Itera
     if bottleneck.parts[0] is Part.INPUT:
         times = f"{1 / (1 - wait):.3g}" if wait < 0.99 else "a hundred or more"
         yield f"without waiting, steps would be at most {times} times as fast"
-        if load.gpu is None and Limit.DECODING in bottleneck.limits:
+        if not load.has_gpu and Limit.DECODING in bottleneck.limits:
             yield "the real gain is smaller, because without a GPU the same cores decode and compute"

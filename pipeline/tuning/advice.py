@@ -128,7 +128,7 @@ _OLDEST_GPU = Condition(
     lambda verdict, _: (verdict.load.gpu_capability or FLOAT16_CAPABILITY) < FLOAT16_CAPABILITY,
 )
 _UNCOMPILED = Condition("xla=false", lambda _, settings: not settings.xla)
-_NO_GPU = Condition("there is no GPU", lambda verdict, _: verdict.load.gpu is None)
+_NO_GPU = Condition("there is no GPU", lambda verdict, _: not verdict.load.has_gpu)
 _IDLE_GPU = Condition(
     f"the GPU is less than {IDLE_GPU:.0f}% busy while the training computes",
     lambda verdict, _: verdict.load.gpu is not None and verdict.load.gpu < IDLE_GPU,

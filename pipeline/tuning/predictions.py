@@ -239,7 +239,7 @@ def rates_on(facts: Facts, hardware: Hardware) -> Rates:
     if hardware.step_ms is not None:
         step_us = us_of_ms * hardware.step_ms
         rates = replace(rates, step_us=np.full(DRAWS, step_us))
-        if verdict.load.gpu is None and not verdict.is_simulated:
+        if not verdict.load.has_gpu and not verdict.is_simulated:
             # The steps no longer use the cores, but for the thread that sends them.
             rates = replace(rates, other_us=np.minimum(rates.other_us, between(0.0, step_us, "sending")))
     if hardware.cores is not None:
@@ -251,7 +251,7 @@ def rates_on(facts: Facts, hardware: Hardware) -> Rates:
 
 def _with_cores(rates: Rates, ratio: float, facts: Facts, hardware: Hardware) -> Rates:
     step_us = rates.step_us
-    on_cores = facts.verdict.load.gpu is None and not facts.verdict.is_simulated and hardware.step_ms is None
+    on_cores = not facts.verdict.load.has_gpu and not facts.verdict.is_simulated and hardware.step_ms is None
     if on_cores:
         # More cores help the step as much as they help all operations, or not at all; fewer of them hold it up.
         step_us = between(np.minimum(step_us / ratio, step_us), np.maximum(step_us / ratio, step_us), "more")

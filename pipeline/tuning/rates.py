@@ -262,7 +262,7 @@ def _split_cpu(verdict: Verdict, stages: StageCosts | None, cpu_us: float, busy_
     """Return the processor time of the input, that of the rest, and how much more the input took than measured."""
     if stages is None:
         # A simulated step needs no core, one of a GPU at most one, and one on the cores may need all.
-        of_step = 0.0 if verdict.is_simulated else min(cpu_us, busy_us) if verdict.load.gpu is not None else cpu_us
+        of_step = 0.0 if verdict.is_simulated else min(cpu_us, busy_us) if verdict.load.has_gpu else cpu_us
         other_us = between(0.0, of_step, "step")
         return cpu_us - other_us, other_us, np.ones(DRAWS)
     measured_us = costs_us(stages)
@@ -285,7 +285,7 @@ def _step_us(
     verdict: Verdict, busy_us: float, alone_us: float, input_us: Draws, other_us: Draws, is_full: Any
 ) -> Draws:
     """Return the time of a step without the input. On cores that the input uses too, it would be shorter alone."""
-    if verdict.is_simulated or verdict.load.gpu is not None:
+    if verdict.is_simulated or verdict.load.has_gpu:
         # On full cores, the thread that sends the work to the accelerator waits for a core, too.
         is_late = is_full | (Limit.LATE_KERNELS in verdict.limits)
         return np.where(is_late, between(alone_us, busy_us, "kernels"), busy_us)

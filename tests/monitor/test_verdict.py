@@ -474,3 +474,12 @@ def test_missing_values_are_not_in_the_mean_of_samples() -> None:
 def test_a_network_that_brings_next_to_nothing_is_not_named():
     assert [*about_reading(Load(received_Bps=5e4))] == ["0.1 MB a second came over the network"]
     assert [*about_reading(Load(received_Bps=4e4))] == []
+
+
+def test_a_part_of_a_gpu_is_a_gpu_whose_use_is_unknown() -> None:
+    """NVML reports only the memory of a part of a divided GPU (MIG)."""
+    loads = {"sys_cpu_pct": 20.0, "proc_cpu_pct": 150.0, "gpu_0/mem_total_bytes": 2e10}
+    found = verdict(batches(1, 90), **loads)
+    assert found.load.has_gpu
+    assert "how busy the GPU was is not known" in found.sentence
+    assert "there is no GPU" not in found.sentence
