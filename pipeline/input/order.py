@@ -81,10 +81,11 @@ def shuffled_records(split: ServerSplit, epoch: tf.Tensor, order: tf.Tensor) -> 
     dataset, shards, share, options, _ = split
     records = _exactly(shards.interleaved(share.pieces, order), share.examples)
     if options.balanced:
-        # A server's share may lack a class or hold few examples of it. All servers still need the same number of
-        # examples.
-        more = shards.in_turn(tuple(repeated(share.pieces, share.examples)), again=True)
-        records = _first(share.examples, balanced(records, dataset, options.seed, epoch), more)
+        records = balanced(records, dataset, options.seed, epoch)
+        # A part of the examples may lack a class or hold few of it. All servers still need the same number of examples.
+        if share.examples < dataset.splits["train"].examples:
+            more = shards.in_turn(tuple(repeated(share.pieces, share.examples)), again=True)
+            records = _first(share.examples, records, more)
     # Before decoding: an encoded image takes a tenth of the memory of its pixels.
     elements = shuffle_elements(dataset, options.shuffle_bytes)
     return shuffled(records, elements, options.seed, epoch)

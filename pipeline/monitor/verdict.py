@@ -328,7 +328,7 @@ def _about_load(bottleneck: Bottleneck, load: Load, validation: Load, is_simulat
     elif is_simulated:
         yield "the accelerator was simulated"
     elif load.has_gpu:
-        yield "how busy the GPU was is not known"
+        yield "the use of the GPU is not known"
     elif Part.COMPUTE in bottleneck.parts and load.busy is not None:
         yield "there is no GPU"
     if load.busy is not None and (Part.INPUT in bottleneck.parts or not load.has_gpu or bottleneck.limits[0] in _NAMES):

@@ -315,7 +315,7 @@ def reasons(rejected: Iterable[Mapping[str, str]], unit: str = "image") -> Bars 
     all_kinds = Counter(kind_of_reason(row["reason"]) for row in rejected).most_common()
     kinds = all_kinds[:MAX_ROWS]
     if others := all_kinds[MAX_ROWS:]:
-        kinds.append((f"{counted(len(others), 'other reason')}", sum(count for _, count in others)))
+        kinds.append((counted(len(others), "other reason"), sum(count for _, count in others)))
     labels, counts = [kind for kind, _ in kinds], [count for _, count in kinds]
     return _bars(("reason", f"{unit}s"), labels, [counts]) if kinds else None
 

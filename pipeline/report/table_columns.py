@@ -49,9 +49,11 @@ def texts_of(row: Mapping[str, Sequence[Any]], schema: Schema) -> dict[str, str]
 
 def _text(values: Sequence[Any], column: Column) -> str:
     is_text = column.type in ("string", "bool")
-    texts = [text_of(value, column) if is_text else _shown(value, column.type) for value in values[:MAX_ELEMENTS]]
-    if column.role == "key" and column.type == "int":  # As the table has it, to be found there.
-        texts = list(map(str, values[:MAX_ELEMENTS]))
+    is_id = column.role == "key" and column.type == "int"  # Shown as in the table, to be found there.
+    texts = [
+        text_of(value, column) if is_text else str(value) if is_id else _shown(value, column.type)
+        for value in values[:MAX_ELEMENTS]
+    ]
     more = len(values) - len(texts)
     return ", ".join(texts) + (f" and {more:,} more" if more else "")
 

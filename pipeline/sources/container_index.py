@@ -477,9 +477,9 @@ def _common_folder(folders: Collection[str]) -> str:
 
 
 def _warn_of_packed_folders(folders: Mapping[str, str]) -> None:
-    """Warn if the first folders may be those that each archive was packed with, and not classes.
+    """Warn if each archive seems to have been packed with a folder around its classes, such as `part1/cats/1.jpg`.
 
-    Then each is in one archive, which has no other one, and they have equal folders below them.
+    Then each archive has one first folder, which no other archive has, and all of them have an equal folder inside.
 
     Args:
         folders: The folders of images, each with the container that has it; empty if several have it.
@@ -495,8 +495,8 @@ def _warn_of_packed_folders(folders: Mapping[str, str]) -> None:
     if are_apart and common:
         first, second = sorted(containers)[:2]
         _log.warning(
-            "the classes are %r, %r, ..., and each is in one archive, with folders such as %r in all of them: if those "
-            "are the classes, pack the archives without the folders above",
+            "the first folders in the archives become the classes, such as %r and %r. Each is in one archive only, and "
+            "all of them have a folder %r: if that is a class, pack the archives without the folders around it",
             first,
             second,
             min(common),

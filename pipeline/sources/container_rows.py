@@ -121,7 +121,7 @@ class Description:
     folders: list[str]
     """The folders of the images in the container."""
     needs_folders: bool = False
-    """Whether an image has no label, so that it is its folder."""
+    """Whether an image has no label of its own, so that its folder is the label."""
     has_labels: bool = False
     """Whether an image has a label."""
     numbers: list[str] = field(default_factory=list)

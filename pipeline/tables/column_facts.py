@@ -45,7 +45,7 @@ from pipeline.tables.values import (
     words_in,
 )
 
-FEW = 0.5
+MAX_MISFITS = 0.5
 """If at most this share of the values makes a column one of texts, a note names them."""
 MAX_OTHERS = 1_000_000
 """The values of a column are compared with numbers and dates until this many are neither. If several processes read a
@@ -306,7 +306,7 @@ class TextFacts:
                 return
         for group, (held, type_) in _HELD.items():
             misfits = values - groups[group]
-            if groups[group] and 0 < misfits <= FEW * values:
+            if groups[group] and 0 < misfits <= MAX_MISFITS * values:
                 others = [self._samples.get(other, {}) for other in _GROUPS if other != group]
                 samples = dict([pair for each in others for pair in each.items()][:_MAX_SAMPLES])
                 yield notes.few_texts(

@@ -481,5 +481,5 @@ def test_a_part_of_a_gpu_is_a_gpu_whose_use_is_unknown() -> None:
     loads = {"sys_cpu_pct": 20.0, "proc_cpu_pct": 150.0, "gpu_0/mem_total_bytes": 2e10}
     found = verdict(batches(1, 90), **loads)
     assert found.load.has_gpu
-    assert "how busy the GPU was is not known" in found.sentence
+    assert "the use of the GPU is not known" in found.sentence
     assert "there is no GPU" not in found.sentence

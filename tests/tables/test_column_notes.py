@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.errors import GateError, SettingsError, SourceError
+from pipeline.report.table_columns import texts_of
 from tests.tables.built import Built, built, csv_of, parquet_of
 
 WORDS = ("NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A", "?")
@@ -297,3 +298,9 @@ def test_numbers_in_another_form_are_named_also_if_they_are_many(misfit: str, ad
     [note] = table(tmp_path, [str(number) for number in range(300)] + [misfit] * 200).notes
     assert note.startswith("column 'x' holds texts, because 200 of 500 values are not numbers, such as")
     assert note.endswith(advice)
+
+
+def test_whole_numbers_are_shown_with_all_digits(tmp_path: Path):
+    rows = [f"{number + 1_234_567},{number + 20_240_131},{'yn'[number % 2]}" for number in range(60)]
+    made = built(csv_of(tmp_path / "t.csv", ["id,x,label", *rows]), key_column="id")
+    assert texts_of({"id": [1_234_567], "x": [20_240_131]}, made.schema) == {"id": "1234567", "x": "20,240,131"}

@@ -196,14 +196,14 @@ def _change(before: Column, after: Column | None) -> str:
 
 
 def _shift(after: Mapping[str, Any], earlier: Mapping[str, Any]) -> float:
-    """Return how far the means of a column moved, in deviations, less what chance explains.
+    """Return how far the mean of a column moved, in standard deviations, less what chance explains: at least 0.
 
     Places without a deviation do not count.
     """
     mean, before, deviation = map(np.atleast_1d, (after["mean"], earlier["mean"], earlier["deviation"]))
     has_unit = deviation > 0
     shift = np.sqrt(np.mean(np.square((mean - before)[has_unit] / deviation[has_unit])))
-    # The means of n and m numbers of one population differ by about so many deviations.
+    # Without any change, the means of n and of m values differ by about this many deviations.
     by_chance = np.sqrt(1 / after["count"] + 1 / earlier["count"])
     return max(0.0, float(shift - SIGMAS * by_chance))
 

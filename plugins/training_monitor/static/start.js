@@ -120,7 +120,7 @@ class Start {
     const labels = [...this.kinds].map(([kind, radio]) => element("label", {}, radio, ` ${KINDS[kind]}`));
     const kinds = element("fieldset", {}, element("legend", {}, "Learn from"), ...labels);
     this.runs = element("select", {id: "like"});
-    this.runs.addEventListener("change", () => this.take_run(this.runs.value));
+    this.runs.addEventListener("change", () => this.choose_run(this.runs.value));
     const like = element("div", {class: "field"}, element("label", {for: "like"}, "Same as run"), this.runs);
     this.look = element("p", {class: "look"});
     this.meant = element("button", {type: "button", hidden: ""});
@@ -171,6 +171,15 @@ class Start {
     this.runs.replaceChildren(element("option", {value: ""}, "none"), ...dag_runs.map(run => element("option", {value: run.dag_run_id}, name_of(run))));
     for (const name of ["source_uri", "dataset_name"]) {
       this.fields.get(name).offer([...new Set(dag_runs.map(({conf}) => conf?.[name]).filter(each => each))]);
+    }
+  }
+
+  async choose_run(run_id) {
+    try {
+      await this.take_run(run_id);
+    } catch (error) {
+      if (!(error instanceof RequestError)) throw error;
+      this.say(error.message);
     }
   }
 

@@ -30,7 +30,7 @@ from pipeline.training.model.models import build_model, model_options, with_prob
 from pipeline.training.served.export import export
 from pipeline.training.served.predict import format_predictions, predict
 from standins.fake_gcs import FakeGcs
-from tests.conftest import MakeImages
+from tests.conftest import MakeImages, jpeg
 from tests.images.drawn import encoded, scene, turned, usable
 
 pytestmark = pytest.mark.long
@@ -136,6 +136,15 @@ def test_predict_accepts_all_image_formats_and_rejects_other_files(run: Run, tmp
     assert f"{good[0]['label']} {good[0]['probability']:.1%}" in lines[0]
     assert lines[3].endswith("not a usable image: not an image: it starts with b'no image'")
     assert predict(run.export_folder, files[:1]) == good[:1]
+
+
+def test_predict_takes_the_limit_of_pixels_from_the_settings(run: Run, tmp_path: Path):
+    (tmp_path / "a.jpg").write_bytes(jpeg(1, (120, 100)))
+    files = [tmp_path / "a.jpg"]
+    [found] = predict(run.folder, files, settings=settings_from({"max_megapixels": 0.013}))
+    assert "label" in found
+    [found] = predict(run.folder, files, settings=settings_from({"max_megapixels": 0.011}))
+    assert "above the limit" in found["rejected"]
 
 
 def test_a_model_in_a_bucket_gives_the_same_predictions(run: Run, gcs: FakeGcs, tmp_path: Path):
