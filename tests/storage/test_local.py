@@ -95,7 +95,7 @@ def test_sweep_removes_only_orphaned_temporary_files(tmp_path: Path):
 def test_sweep_ignores_a_folder_that_another_run_removes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name in ("a", "b", "c"):
         (tmp_path / name / "inner").mkdir(parents=True)
-        (tmp_path / name / ".file").touch()
+        (tmp_path / name / ".file.tmp").touch()
     is_orphan = local._is_orphan
 
     def remove_others(path: Path) -> bool:

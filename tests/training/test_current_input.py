@@ -21,6 +21,7 @@ from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run
 from pipeline.training.assembly import Training
 from pipeline.training.current_input import CurrentInput
+from pipeline.training.fit import _change
 from pipeline.training.inputs import ServerData
 from pipeline.training.state.checkpoint import Position
 from tests.runs.one_change import request_change
@@ -197,7 +198,25 @@ def test_a_change_of_the_checkpoints_does_not_open_the_input_again(settings: Set
         assert current.begin(2, STEPS)
         assert current.effect.settings.checkpoint_steps == 7
         assert current.inputs is before
-        assert current.openings == 1
+
+
+def test_the_loop_keeps_its_stack_of_batches_unless_the_input_is_opened_again(settings: Settings, published: Path):
+    """A stack holds batches of the next epoch, too. Without them, their examples would never be read."""
+    run = prepare_run(settings, published, "run")
+    taken: list[Any] = []
+    followed: list[int] = []
+    # Only what `_change` uses: a real loop needs a model, and shows the loss of a batch only in its examples.
+    loop: Any = SimpleNamespace(step=STEPS, take_from=lambda *given: taken.append(given))
+    keeper: Any = SimpleNamespace(follow=lambda settings, _: followed.append(settings.checkpoint_steps))
+    with opened(run, published) as current:
+        current.begin(1, 0)
+        request_change(run.folder, "checkpoint_steps", 7, by="Ada")
+        _change(current, 2, loop, keeper, lambda *_: [])
+        assert (taken, followed) == ([], [7])
+        request_change(run.folder, "prefetch_batches", 5, by="Ada")
+        loop.step = 2 * STEPS
+        _change(current, 3, loop, keeper, lambda *_: [])
+        assert (len(taken), followed) == (1, [7, 7])
 
 
 @pytest.mark.parametrize(("advice", "value"), [("show", 4), ("apply", 16)])
