@@ -424,7 +424,10 @@ def _parsed(content: bytes, wanted: Callable[[str], bool]) -> "pyarrow.Table":
     types = {name: pyarrow.int64() if name == "step" else pyarrow.float64() for name in names}
     chosen = [name for name in names if wanted(name)]
     convert = arrow_csv.ConvertOptions(column_types=types, include_columns=chosen, null_values=[""])
-    return arrow_csv.read_csv(io.BytesIO(content), arrow_csv.ReadOptions(use_threads=False), convert_options=convert)
+    read = arrow_csv.ReadOptions(use_threads=False)
+    # Not read_csv, which raises ArrowCancelled if SIGTERM comes meanwhile, although this process handles that signal.
+    with arrow_csv.open_csv(io.BytesIO(content), read, convert_options=convert) as reader:
+        return reader.read_all()
 
 
 def surviving_rows(table: "pandas.DataFrame") -> "pandas.DataFrame":

@@ -1,11 +1,15 @@
 """The record: all written rows are read back, even if the process was killed or the disk was full."""
 
+import io
+import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 import pandas
@@ -423,6 +427,28 @@ def test_special_values_are_read_back(tmp_path: Path) -> None:
     assert row["inf"] == float("inf")
     assert row["small"] == 1.5e-9
     assert row["third"] == pytest.approx(1 / 3, rel=1e-6)
+
+
+def test_a_record_is_read_although_the_process_is_asked_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(io.BytesIO):
+        """Bytes during whose read SIGTERM comes."""
+
+        def read(self, size: int | None = -1, /) -> bytes:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return super().read(size)
+
+    written(tmp_path, "samples", [1, 2])
+    left_open(tmp_path)
+    monkeypatch.setattr(record, "io", SimpleNamespace(BytesIO=Interrupted))
+    signals = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
+    try:
+        assert read(tmp_path, "samples")["step"].tolist() == [1, 2]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert signal.SIGTERM in signals
 
 
 def test_only_the_requested_columns_are_read(tmp_path: Path) -> None:
