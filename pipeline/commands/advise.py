@@ -130,7 +130,7 @@ def facts_of_run(run: "Run", *, is_measured: bool) -> "Facts":
     from pipeline.dataset.manifest import load_allowed
     from pipeline.monitor.verdict import diagnose_run
     from pipeline.runs.changes import load_changes, newest_settings
-    from pipeline.runs.promises import epochs_since_change, machine_of, promises_on
+    from pipeline.runs.promises import epochs_since_change, last_change, machine_of, promises_on
     from pipeline.storage import place_of
     from pipeline.system.host import host_facts
     from pipeline.tuning.predictions import facts_of
@@ -147,12 +147,13 @@ def facts_of_run(run: "Run", *, is_measured: bool) -> "Facts":
     examples = {name: split.examples for name, split in dataset.splits.items()}
     changes = load_changes(run.folder)
     return facts_of(
-        diagnose_run(run.folder),
+        # Steps with other settings, and the first epoch with these, say nothing about the ones to come.
+        diagnose_run(run.folder, last_change(changes) + 1),
         newest_settings(run.settings, changes),
         dataset.settings,
         examples,
         folder=run.folder,
-        memory_bytes=run.host.get("memory_bytes", 0),
+        memory_bytes=run.host.get("free_memory_bytes", 0),
         kept=promises_on(run.folder, machine_of(host_facts())),
         epochs=epochs_since_change(run.folder / "record", changes),
     )

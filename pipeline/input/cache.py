@@ -12,11 +12,12 @@ from typing import Literal
 
 import tensorflow as tf
 
+from pipeline.config.kept_images import USABLE, kept_bytes
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import BadInput, CacheDamaged
 from pipeline.input.damage import DAMAGE
 from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory
-from pipeline.input.options import CENTER, BatchOptions
+from pipeline.input.options import BatchOptions
 from pipeline.input.tensorflow_internals import is_cached, read_cache, remove_cache
 from pipeline.rendezvous.servers import Server
 from pipeline.system.flock import locked, try_lock
@@ -25,13 +26,9 @@ from pipeline.system.wording import format_size
 
 CACHED_SPLITS = ("train", "validation")
 Choice = Literal["auto", "memory", "disk", "off"]
-_USABLE = 0.5
-"""The images may take this share of the free memory or disk: the training itself and other programs need the rest."""
 _FORM = 6
 """Version of the cached content. Increase it if decoding or the order of an epoch changes, so that old files are not
 reused."""
-_MEAN_SHAPE = 4 / 3
-"""Most photographs have this ratio of the longer to the shorter side."""
 _log = logging.getLogger(__name__)
 
 
@@ -39,17 +36,13 @@ def cached_bytes(
     dataset: Dataset, options: BatchOptions, servers: int = 1, splits: Collection[str] = CACHED_SPLITS
 ) -> int:
     """Return about how many bytes the decoded images of one server take."""
-    seen = options.image_size**2 * 3
-    # As `cached_crop` makes them: with crop=random, the whole image is kept, at the scale at which a crop has the
-    # model's size.
-    larger = seen if options.crop == "whole" else round(seen / CENTER**2 * _MEAN_SHAPE)
-    of_image = {"train": larger, "validation": seen}
-    return sum(dataset.splits[split].examples * of_image[split] for split in splits) // servers
+    counts = {split: dataset.splits[split].examples if split in splits else 0 for split in CACHED_SPLITS}
+    return kept_bytes(options.image_size, options.crop, **counts) // servers
 
 
 def usable_memory() -> int:
     """Return how many bytes of memory decoded images may take."""
-    return int(available_memory() * _USABLE)
+    return int(available_memory() * USABLE)
 
 
 @contextmanager
@@ -122,7 +115,7 @@ def _on_disk(folder: Path, dataset: Dataset, options: BatchOptions, server: Serv
             # A killed training left it half-written, and TensorFlow does not write over it.
             remove_cache(_prefix(own, split))
         needed = cached_bytes(dataset, options, server.count, missing)
-        usable = int(shutil.disk_usage(own).free * _USABLE)
+        usable = int(shutil.disk_usage(own).free * USABLE)
         if needed > usable:
             raise BadInput(_too_much(f"disk below {folder}", needed, usable) + "set local_folder or cache=off")
         _log.info("decoded images are kept in %s: they need about %s more", own, format_size(needed))

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 class BatchColumns(Mapping[str, NDArray[Any]]):
     """The batches that `read` returns, as a table whose columns are read each time that they are asked for.
 
-    Rows that are written later are left out, so that all columns have the same length.
+    Rows that are written later are left out, so that all columns have the same length, and so are those of the epochs
+    (from 1) before `first_epoch`.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, first_epoch: int = 1) -> None:
         self._parts: list[Path | pandas.DataFrame] = []
         self._names: dict[str, None] = {}
         steps: list[NDArray[np.int64]] = []
@@ -32,7 +33,11 @@ class BatchColumns(Mapping[str, NDArray[Any]]):
             steps.append(rows["step"].to_numpy(copy=True))  # A view would keep all columns in memory.
         self._counts = [len(each) for each in steps]
         survivors = _survivors(steps)
-        self._survivors = slice(None) if survivors.all() else survivors
+        self._survivors: slice | NDArray[np.bool_] = slice(None)
+        if first_epoch > 1 and "epoch" in self:
+            survivors &= self["epoch"] >= first_epoch
+        if not survivors.all():
+            self._survivors = survivors
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name not in self._names:

@@ -176,19 +176,27 @@ def diagnose(batches: Table, samples: Table, epochs: "Table | None" = None, whol
     )
 
 
-def diagnose_run(run_folder: Path) -> Verdict:
-    """Return the verdict on a run, from the records of all training servers that are in its folder."""
+def diagnose_run(run_folder: Path, first_epoch: int = 1) -> Verdict:
+    """Return the verdict on a run, from the records of all training servers that are in its folder.
+
+    It is about the epochs (from 1) from `first_epoch` on.
+    """
     epochs = read(run_folder / "record", "epochs")
     folders = record_folders(run_folder)
-    batches = {index: BatchColumns(folder) for index, folder in folders.items()}
+    batches = {index: BatchColumns(folder, first_epoch) for index, folder in folders.items()}
     index = slowest_server(batches)
     samples, _ = thinned(chunks(folders[index], "samples", is_of_load))
-    return diagnose_server(index, batches, samples, epochs)
+    return diagnose_server(index, batches, samples, epochs[epochs["step"] >= first_epoch], whole=first_epoch == 1)
 
 
-def diagnose_server(index: int, batches: Mapping[int, Table], samples: Table, epochs: "Table | None" = None) -> Verdict:
-    """Return the verdict on the `slowest_server`, from the batches of each server and the samples of this one."""
-    verdict = diagnose(batches[index], samples, epochs)
+def diagnose_server(
+    index: int, batches: Mapping[int, Table], samples: Table, epochs: "Table | None" = None, whole: bool = True
+) -> Verdict:
+    """Return the verdict on the `slowest_server`, from the batches of each server and the samples of this one.
+
+    `whole` says whether they begin with the training.
+    """
+    verdict = diagnose(batches[index], samples, epochs, whole)
     if len(batches) == 1 or verdict.limit is Limit.UNKNOWN:
         return verdict
     return replace(verdict, sentence=f"Server {index} waits most. {verdict.sentence}")

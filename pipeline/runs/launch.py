@@ -43,7 +43,9 @@ from pipeline.runs.run import (
 )
 from pipeline.runs.training_settings import settings_of_training
 from pipeline.storage import BucketPath, Place
+from pipeline.system.host import processor_name
 from pipeline.system.process import start_module, stop_process
+from pipeline.system.resources import available_memory, usable_cores
 
 MAX_DAMAGED = 3
 """If decoded images were damaged this many times in one command, the disk itself is suspect."""
@@ -128,8 +130,12 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0,
             "name": platform.node(),
             "system": platform.platform(),
             "python": platform.python_version(),
+            "processor": processor_name(),
             "cores": os.cpu_count(),
+            "usable_cores": usable_cores(),
             "memory_bytes": psutil.virtual_memory().total,
+            # In a container, it may be much less. The training decides by it whether it keeps decoded images.
+            "free_memory_bytes": available_memory(),
         },
         software=_software(),
         steps_per_epoch=steps_of_epoch(content.splits["train"].examples, servers, settings.batch_size // servers),

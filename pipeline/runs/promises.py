@@ -23,6 +23,7 @@ from pipeline.errors import TenfoldError
 from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.epochs import usual_epochs, whole_epochs
 from pipeline.runs.changes import DATASET, Change, edit_lines, load_changes, replace_changes, save_copy
+from pipeline.runs.files import RUN, read_or_empty
 from pipeline.storage import Place
 from pipeline.system.os_errors import unless_missing
 
@@ -81,7 +82,7 @@ def with_measurements(
     """Return the changes of a training of some epochs, each that was promised something with what its record shows.
 
     Of changes that began with the same epoch, the record cannot tell which one made the difference. `continued` is the
-    folder of the training that this one continues, if any.
+    folder of the training that this one continues, if any. On another machine, it is not compared.
     """
     if not any(change.promised for change in changes):
         return [*changes]
@@ -90,7 +91,8 @@ def with_measurements(
     begun = Counter(change.epoch for change in changes if change.epoch and not change.refused)
     cached = {change.epoch for change in changes if change.field == "cache"}
     found = whole_epochs(record)
-    if continued and len(earlier := _epochs_before(continued)):
+    is_comparable = continued and _machine_in(continued) == _machine_in(record.parent)
+    if continued and is_comparable and len(earlier := _epochs_before(continued)):
         found = pandas.concat([earlier, found])
     borders = [1, *sorted(begun), int(found.index.max()) + 1 if len(found) else 1]
     gains = {}
@@ -107,6 +109,11 @@ def with_measurements(
         else change
         for change in changes
     ]
+
+
+def _machine_in(folder: Path) -> str:
+    """Return on which machine a training in a folder ran last."""
+    return machine_of(read_or_empty(folder / RUN).get("host", {}))
 
 
 def _settled(epochs: "pandas.DataFrame") -> "pandas.DataFrame":

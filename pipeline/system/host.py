@@ -20,7 +20,7 @@ def host_facts() -> dict[str, Any]:
     return {
         "name": platform.node(),
         "system": platform.platform(),
-        "processor": _first_value(Path("/proc/cpuinfo"), "model name"),
+        "processor": processor_name(),
         "cores": os.cpu_count(),
         "usable_cores": usable_cores(),
         # As whole GB, because a kernel reserves a little more or less with each start.
@@ -32,6 +32,11 @@ def host_facts() -> dict[str, Any]:
         "keras": version("keras"),
         "tenfold": __version__,
     }
+
+
+def processor_name() -> str:
+    """Return the name of the processor; empty if the system does not tell."""
+    return _first_value(Path("/proc/cpuinfo"), "model name")
 
 
 def _first_value(path: Path, name: str) -> str:

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config.automatic import TrainingSettings
@@ -23,7 +23,7 @@ from pipeline.storage import place_of
 from pipeline.system.host import host_facts
 from pipeline.system.resources import available_memory
 from pipeline.tuning.advice import with_advice
-from pipeline.tuning.predictions import Prediction, facts_of, predictions
+from pipeline.tuning.predictions import Facts, Prediction, facts_of, predictions
 from pipeline.tuning.rates import LAST_EPOCHS
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ class Advisor:
         self._settings, self._epochs_left = run.settings, run.settings.epochs
         """Those of the last epoch, of which a verdict is, and the epochs that an offer is about."""
         self._verdict: Verdict | None = None
+        """The last one; None if some of its steps may have had other settings."""
+        self._is_mixed = False
+        """Whether the settings have changed since the last verdict."""
         self._epochs: pandas.DataFrame | None = None
         """The `whole_epochs` before the verdict."""
         self._ended: pandas.DataFrame | None = None
@@ -73,13 +76,22 @@ class Advisor:
         # Before the lock, for which the training waits between two epochs: a long record takes seconds.
         epochs = self._whole_epochs() if self._is_on else None
         with self._lock:
-            self._verdict = verdict
+            self._verdict, self._is_mixed = None if self._is_mixed else verdict, False
             # Those with the current settings, but for the first, which opens its input.
             self._epochs = None if epochs is None else epochs.loc[self._since + 1 :]
-            settings = self._settings
+            settings, is_known = self._settings, self._is_on and self._verdict is not None
             self._offer()
-        found = self._predicted(verdict, settings) if self._is_on else []
+        found = predictions(self._facts(verdict, settings)) if is_known else []
         return with_advice(verdict, settings, self._dataset.settings, found)
+
+    def format_whole(self, verdict: Verdict) -> str:
+        """Return the verdict on the whole training as a sentence with the next thing to do.
+
+        If a setting has changed, the record has steps with different values, and no gain follows from it.
+        """
+        if not self._since:
+            return self.format_verdict(verdict)
+        return with_advice(verdict, self._settings, self._dataset.settings)
 
     def best_changes(self, settings: TrainingSettings, epochs_left: int) -> Sequence[Mapping[str, Any]]:
         """Return the values to change before the next epoch, the best change first; none if no change surely gains.
@@ -90,6 +102,8 @@ class Advisor:
             is_new = settings != self._settings
             if is_new:
                 self._since = self._run.settings.epochs - epochs_left
+                # What was judged had the settings before. So will a part of what is judged next.
+                self._verdict, self._is_mixed = None, True
             if is_new or epochs_left <= FEWER_EPOCHS * self._epochs_left:
                 self._settings, self._epochs_left = settings, epochs_left
                 self._offer()
@@ -111,13 +125,12 @@ class Advisor:
 
     def _offer(self) -> None:
         """Find the changes that the training can make by itself, and store its offers. The lock must be held."""
-        if not (self._is_on and self._verdict):
-            self._found = []
-            return
-        settings = self._settings.model_copy(update={"epochs": self._epochs_left})
-        found = _worth_making(self._predicted(self._verdict, settings))
+        found: list[Prediction] = []
+        if self._is_on and self._verdict:
+            settings = self._settings.model_copy(update={"epochs": self._epochs_left})
+            found = _worth_making(self._facts(self._verdict, settings))
         self._found = [each.change for each in found if each.at_epoch]
-        if self._run.server.is_chief:
+        if self._is_on and self._run.server.is_chief:
             try:
                 save_offers(self._run.folder, [Offer(each.change, each.words(), tuple(each.factor)) for each in found])
             except (TenfoldError, OSError) as error:
@@ -142,9 +155,9 @@ class Advisor:
         except OSError:  # The disk is slow to answer, or full: the next verdict comes soon.
             return None
 
-    def _predicted(self, verdict: Verdict, settings: TrainingSettings) -> list[Prediction]:
+    def _facts(self, verdict: Verdict, settings: TrainingSettings) -> Facts:
         examples = {name: split.examples for name, split in self._dataset.splits.items()}
-        facts = facts_of(
+        return facts_of(
             verdict,
             settings,
             self._dataset.settings,
@@ -154,10 +167,19 @@ class Advisor:
             kept=self._kept,
             epochs=self._epochs,
         )
-        return predictions(facts)
 
 
-def _worth_making(found: Iterable[Prediction]) -> list[Prediction]:
-    """Return the changes that are worth making, and that a training under way can make: itself, or by its end."""
+def _worth_making(facts: Facts) -> list[Prediction]:
+    """Return the changes that are worth making, and that a training under way can make: itself, or by its end.
+
+    `facts` are about the epochs that are left.
+    """
     by_dataset = declared(ChangesDataset).keys()
-    return [each for each in found if each.is_gain and (each.at_epoch or each.change.keys() <= by_dataset)]
+    minutes_left = facts.settings.epochs * facts.train_examples / max(facts.verdict.examples_per_s, 1e-9) / 60
+
+    def pays(each: Prediction) -> bool:
+        """Whether a new dataset takes less time than it saves. For one, kept images are decoded again."""
+        saved = minutes_left * (1 - 1 / each.factor.value)
+        return each.change.keys() <= by_dataset and not facts.keeps_decoded and each.costs.minutes < saved
+
+    return [each for each in predictions(facts) if each.is_gain and (each.at_epoch or pays(each))]

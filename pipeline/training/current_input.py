@@ -167,7 +167,8 @@ class CurrentInput:
     def _take_changes(self, epoch: int, has_begun: bool) -> None:
         """Set what the epoch is trained with. The servers agree on it, and server 0 writes it before they do so."""
         settings, is_chief = self._run.settings, self._run.server.is_chief
-        takes_changes = settings.advice != "off" and is_chief and not has_begun
+        # An attempt that only evaluates begins behind the last epoch.
+        takes_changes = settings.advice != "off" and is_chief and not has_begun and epoch <= settings.epochs
         requested = self._requested(epoch) if takes_changes else {}
         answers = {asked: answer for asked, answer in requested.items() if asked.field != DATASET}
         wanted = self._shared(in_effect(settings, [*self._taken, *answers.values()], epoch))

@@ -67,7 +67,7 @@ def fit(training: Training, monitor: Monitor, best_changes: BestChanges = lambda
             keeper.replace_lost_best(start.epochs_done)
         # Before the training, because a missing file must not end it after its last epoch.
         groups = judged_groups(training)
-        _train(training, current, loop, keeper, best_changes)
+        is_early = _train(training, current, loop, keeper, best_changes)
         if run.server.is_chief and not settings.simulated_step_ms:
             # On one server, decoded validation images that are kept can be used again.
             can_reuse = run.server.count == 1 and training.dataset.judged_split == "validation"
@@ -79,6 +79,7 @@ def fit(training: Training, monitor: Monitor, best_changes: BestChanges = lambda
                 evaluate(training, batches, groups)
     if run.server.is_chief:
         export(training.model, settings, training.dataset, run.export_folder)
+    current.refuse_rest(is_early)  # What was requested meanwhile.
 
 
 def _train(
@@ -87,8 +88,11 @@ def _train(
     loop: EpochLoop,
     keeper: Keeper,
     best_changes: BestChanges,
-) -> None:
-    """Train the epochs that are left. If a stop is requested, write a checkpoint and raise Preempted."""
+) -> bool:
+    """Train the epochs that are left. Return whether the training ended before the last one.
+
+    If a stop is requested, write a checkpoint and raise Preempted.
+    """
     epochs, epochs_done = training.run.settings.epochs, training.start.epochs_done
     keeper.save_early_end(0)
     with training.checkpoints, current.reading:
@@ -106,6 +110,7 @@ def _train(
                 keeper.save_early_end(epochs_done)
             current.refuse_rest(is_early=epochs_done < epochs)
             training.callbacks.end()
+            return epochs_done < epochs
         except Preempted:
             training.enter(Stage.SAVING)
             # All servers leave after the same step, so its checkpoint is good for all of them.

@@ -61,7 +61,7 @@ def run_job(
             fit(training, monitor, advisor.best_changes)
     if run.server.is_chief:
         advisor.save_promises()
-        save_result(run, monitor.comet_location or "", advisor.format_verdict)
+        save_result(run, monitor.comet_location or "", advisor.format_whole)
 
 
 def labels_of(run: Run) -> dict[str, str]:

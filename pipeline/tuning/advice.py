@@ -10,10 +10,11 @@ from typing import Any
 
 from pipeline.config.automatic import TrainingSettings
 from pipeline.config.example_kinds import IMAGES, TABLE
+from pipeline.config.kept_images import can_keep
 from pipeline.monitor.limits import IDLE_GPU, Limit
 from pipeline.monitor.verdict import Verdict
 from pipeline.tuning.contenders import prepared_size
-from pipeline.tuning.predictions import MORE_PREFETCHED, Prediction
+from pipeline.tuning.predictions import Prediction, more_prefetched
 
 FLOAT16_CAPABILITY, BFLOAT16_CAPABILITY = 7.0, 8.0
 """NVIDIA's GPUs have tensor cores for float16 from the first compute capability on (V100, T4), and for bfloat16 from
@@ -40,7 +41,7 @@ class Change:
 
     def described(self, settings: TrainingSettings) -> str:
         """Return what to do with these settings."""
-        batches = MORE_PREFETCHED * settings.prefetch_batches
+        batches = more_prefetched(settings)
         return self.text.format(prepare_size=prepared_size(settings.image_size), prefetch_batches=batches)
 
 
@@ -103,12 +104,7 @@ _KEPT = Condition("images, prepare=keep", lambda _, settings: _is_prepared(setti
 _RESIZED = Condition("images, prepare=resize", lambda _, settings: _is_prepared(settings, "resize"))
 _DECODED_AGAIN = Condition(
     "images, cache=auto or cache=off, with several epochs, balanced=false, and another crop than crop=random_resized",
-    lambda _, settings: (
-        # The conditions under which `pipeline/input/cache.py` keeps images at all.
-        (settings.crop != "random_resized" and not settings.balanced and settings.epochs > 1)
-        and settings.cache in ("off", "auto")
-        and settings.example_kind == IMAGES
-    ),
+    lambda _, settings: can_keep(settings) and settings.epochs > 1 and settings.cache in ("off", "auto"),
 )
 _BALANCED = Condition("balanced=true", lambda _, settings: settings.balanced)
 _CACHED = Condition("cache=memory", lambda _, settings: settings.cache == "memory")

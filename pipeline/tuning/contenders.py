@@ -4,11 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pipeline.config.example_kinds import IMAGES
+from pipeline.config.kept_images import PREPARED_PER_CROP
 from pipeline.config.settings import Settings
 from pipeline.errors import SettingsError
-
-PREPARED_PER_CROP = 8 / 7
-"""Ratio of the side of a prepared image to the side of the crop that training takes from it (pipeline/input)."""
 
 
 @dataclass(frozen=True)

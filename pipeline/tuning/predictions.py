@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import ceil, log
+from math import ceil, inf, log
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from pipeline.config.automatic import TrainingSettings
 from pipeline.config.example_kinds import IMAGES
+from pipeline.config.kept_images import USABLE, can_keep, kept_bytes
 from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.diagnosis import three_digits
 from pipeline.monitor.limits import BUSY, FINE, Limit, Part
@@ -17,7 +18,7 @@ from pipeline.runs.files import read_or_empty
 from pipeline.runs.promises import Promise, widened
 from pipeline.storage import Place
 from pipeline.system.wording import format_size
-from pipeline.tuning.contenders import PREPARED_PER_CROP, prepared_size
+from pipeline.tuning.contenders import prepared_size
 from pipeline.tuning.rates import DRAWS, Draws, Rates, between, costs_us, estimate_of, observed, share_in_steps
 from pipeline.tuning.result import MIN_GAIN
 from pipeline.tuning.stages import StageCosts, costs_from, load_stages
@@ -33,6 +34,8 @@ CORES, GIGABYTES = "cores", "gigabytes_per_second"
 """Changes of the hardware, which no setting makes."""
 MORE_PREFETCHED = 4
 """How many times more batches are kept ready, if the input pauses."""
+MAX_PREFETCHED = 1024
+"""The largest value of `prefetch_batches`."""
 LOWEST_VALIDATION = 0.1
 """No smaller share of the examples for validation is predicted."""
 FORWARD = 1 / 3
@@ -129,7 +132,7 @@ class Facts:
     train_examples: int = 0
     validation_examples: int = 0
     memory_bytes: float = 0.0
-    """Memory of the host; 0 if unknown."""
+    """Memory that was free before the training; 0 if unknown."""
     stages: StageCosts | None = None
     """The costs of the input's stages; None if they were not measured."""
     prepared: Mapping[str, StageCosts] = field(default_factory=dict)
@@ -145,27 +148,20 @@ class Facts:
 
     @property
     def decoded_bytes(self) -> int:
-        """Bytes of all decoded images, as `cached_bytes` of pipeline/input/cache.py counts them."""
-        seen = self.settings.image_size**2 * 3
-        larger = seen if self.settings.crop == "whole" else round(seen * PREPARED_PER_CROP**2 * 4 / 3)
-        return self.train_examples * larger + self.validation_examples * seen
+        """Bytes of all decoded images."""
+        size, crop = self.settings.image_size, self.settings.crop
+        return kept_bytes(size, crop, train=self.train_examples, validation=self.validation_examples)
 
     @property
     def fits_memory(self) -> bool:
         """Whether the decoded images fit in memory, as pipeline/input/cache.py decides it."""
-        return self.decoded_bytes <= self.memory_bytes / 2
-
-    @property
-    def can_keep(self) -> bool:
-        """Whether the training can keep decoded images."""
-        settings = self.settings
-        return settings.example_kind == IMAGES and settings.crop != "random_resized" and not settings.balanced
+        return self.decoded_bytes <= self.memory_bytes * USABLE
 
     @property
     def keeps_decoded(self) -> bool:
         """Whether the training keeps decoded images, so that one of its epochs decodes them, and the others do not."""
         cache = self.settings.cache
-        return self.can_keep and (cache in ("memory", "disk") or (cache == "auto" and self.fits_memory))
+        return can_keep(self.settings) and (cache in ("memory", "disk") or (cache == "auto" and self.fits_memory))
 
     @property
     def is_predictable(self) -> bool:
@@ -270,8 +266,7 @@ def _hidden_us(facts: Facts, rates: Rates) -> Draws:
     busiest_us = (facts.verdict.load.busiest_thread or 0.0) / 100 * 1e6 / facts.verdict.examples_per_s
     most_us = np.minimum(busiest_us, rates.supply_us)
     if facts.stages is not None:
-        in_turn = sum(facts.stages.us[name].value for name in ("read", "batch") if name in facts.stages.us)
-        most_us = np.minimum(most_us, in_turn * rates.inflation)
+        most_us = np.minimum(most_us, facts.stages.in_turn_us * rates.inflation)
     return between(0.0, most_us, "hidden")
 
 
@@ -354,7 +349,7 @@ def _saved_once_us(facts: Facts, rates: Rates, stages: StageCosts, costs: StageC
 def _caches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     """Yield what it gains to keep decoded images, in the epochs after the first."""
     settings, stages = facts.settings, facts.stages
-    if not facts.can_keep or facts.keeps_decoded or settings.epochs < 2 or stages is None:
+    if not can_keep(settings) or facts.keeps_decoded or settings.epochs < 2 or stages is None:
         return
     kept_bytes = facts.decoded_bytes
     kept = _kept(rates, stages, kept_bytes / facts.all_examples)
@@ -362,11 +357,16 @@ def _caches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     filled_us = between(0.0, stages.us["batch"].value, "filled")
     words = "crops are cut from one decoded copy of each image, at the scale of the model"
     later = {"memory": kept.later_us() + filled_us} if facts.fits_memory else {}
-    later["disk"] = kept.later_us()
+    if facts.fits_memory or Limit.READING not in facts.verdict.limits:
+        later["disk"] = kept.later_us()
+    if not facts.fits_memory:  # Then the page cache does not hold the files either.
+        needed = 1e6 * kept_bytes / facts.all_examples / float(np.median(kept.steps_us))
+        words += f", and the local disk must deliver {format_size(needed)} per second"
     for cache, later_us in later.items():
         factor = settings.epochs * rates.whole_us / (rates.later_us() + (settings.epochs - 1) * later_us)
         size = {"memory_bytes" if cache == "memory" else "disk_bytes": float(kept_bytes)}
-        yield Prediction({"cache": cache}, estimate_of(factor), Costs(**size, words=words), at_epoch=True)
+        costs = Costs(**size, words=words)
+        yield Prediction({"cache": cache}, estimate_of(factor), costs, at_epoch=facts.fits_memory)
 
 
 def _kept(rates: Rates, stages: StageCosts, decoded_bytes: float) -> Rates:
@@ -374,8 +374,12 @@ def _kept(rates: Rates, stages: StageCosts, decoded_bytes: float) -> Rates:
     read, batch = (stages.us.get(name, Estimate(0.0, 0.0, 0.0)).value for name in ("read", "batch"))
     copied = read * decoded_bytes / max(stages.bytes_per_example, 1.0)
     input_us = (batch + between(0.0, copied, "kept")) * rates.inflation
-    # Its files are new, so that they come from the page cache.
     return replace(rates, input_us=np.minimum(input_us, rates.input_us), bytes_per_example=np.zeros(DRAWS))
+
+
+def more_prefetched(settings: TrainingSettings) -> int:
+    """Return the value of `prefetch_batches` that bridges more pauses."""
+    return min(MORE_PREFETCHED * settings.prefetch_batches, MAX_PREFETCHED)
 
 
 def _more_prefetched(facts: Facts, rates: Rates) -> Iterator[Prediction]:
@@ -383,15 +387,18 @@ def _more_prefetched(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     verdict, settings = facts.verdict, facts.settings
     if Limit.BUFFER not in verdict.limits or not verdict.bridged_ms or not verdict.wait_ms:
         return
-    batches = MORE_PREFETCHED * settings.prefetch_batches
+    batches = more_prefetched(settings)
+    batch_bytes = 3.0 * settings.image_size**2 * settings.batch_size if settings.example_kind == IMAGES else 0.0
+    more_bytes = batch_bytes * (batches - settings.prefetch_batches)
+    if more_bytes > (facts.memory_bytes or inf) / 2:
+        return
     left_ms = np.interp(batches - settings.prefetch_batches, [*verdict.bridged_ms], [*verdict.bridged_ms.values()])
     saved_us = 1e3 * (verdict.wait_ms - left_ms) * (1e6 / verdict.examples_per_s) / (1e3 * verdict.step_ms)
     steps_us = np.maximum(rates.steps_us - saved_us, np.maximum(rates.step_us, rates.supply_us))
-    batch_bytes = 3.0 * settings.image_size**2 * settings.batch_size if settings.example_kind == IMAGES else 0.0
     yield Prediction(
         {"prefetch_batches": batches},
         estimate_of(rates.whole_us / rates.later_us(steps_us)),
-        Costs(memory_bytes=batch_bytes * (batches - settings.prefetch_batches)),
+        Costs(memory_bytes=more_bytes),
         at_epoch=True,
     )
 
@@ -427,10 +434,11 @@ def _fewer_checkpoints(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     of_time = epoch_minutes / settings.checkpoint_minutes if settings.checkpoint_minutes else 0.0
     if max(of_steps, of_time) < 1:
         return
-    # One of the checkpoints of an epoch is written at its end in any case.
-    saved_us = waited_us * (1 - 1 / max(of_steps, of_time))
+    # One of the checkpoints of an epoch is written at its end in any case, and the other interval stays.
+    left = max(1.0, min(of_steps, of_time))
+    saved_us = waited_us * (1 - left / max(of_steps, of_time))
     change = {"checkpoint_steps": 0} if of_steps >= of_time else {"checkpoint_minutes": 0.0}
-    words = f"a killed training repeats up to {steps:,} steps"
+    words = f"a killed training repeats up to {steps / left:,.0f} steps"
     yield Prediction(change, _gain(rates, rates.with_step(-saved_us)), Costs(words=words), at_epoch=True)
 
 

@@ -191,7 +191,7 @@ def observed(
     usable = load.usable_cores or load.cores or 1.0
     used = min(load.own_cores, usable) if load.own_cores else usable * BUSY
     input_us, other_us, inflation = _split_cpu(verdict, stages, used * whole_us, busy_us)
-    cause = _causes(verdict.limits)
+    cause = _causes(verdict.limits, whole_us, stages)
     # How many of the cores of other programs it would get is unknown, as long as it does not miss them.
     free = usable if load.idle_cores is None else min(usable, used + load.idle_cores)
     is_full = np.isin(cause, [*_ON_CORES]) | (used >= BUSY * usable)
@@ -252,9 +252,12 @@ def _explained(rates: Rates, whole_us: float) -> Rates:
     return replace(rates, overlap=overlap, gap_us=np.maximum(whole_us - longer - (1 - overlap) * shorter, 0))
 
 
-def _causes(limits: Sequence[Limit]) -> "NDArray[Any]":
+def _causes(limits: Sequence[Limit], whole_us: float, stages: StageCosts | None) -> "NDArray[Any]":
     """Return what limits the input in each draw: of several limits that a verdict names, each may be the only one."""
     named = [limit for limit in limits if limit in _OF_INPUT] or [Limit.UNKNOWN]
+    # A record cannot tell decoding beside idle cores from a serial stage, but the measured stages can.
+    if stages and Limit.DECODING in named and stages.in_turn_us < whole_us / 2:
+        named = [limit for limit in named if limit is not Limit.SERIAL]
     return np.array(named)[_random("causes").integers(len(named), size=DRAWS)]
 
 

@@ -48,6 +48,11 @@ class StageCosts:
         return sum(stage.value for stage in self.us.values())
 
     @property
+    def in_turn_us(self) -> float:
+        """CPU microseconds per example of the stages that handle one example after another."""
+        return sum(stage.value for name, stage in self.us.items() if name in ("read", "batch"))
+
+    @property
     def shares(self) -> Mapping[str, float]:
         """The share of each stage in the total, from 0 to 1."""
         total = self.total_us

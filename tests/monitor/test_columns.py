@@ -37,6 +37,17 @@ def test_columns_are_those_of_the_table(tmp_path: Path, closes: bool) -> None:
     second.close()
 
 
+def test_columns_may_begin_with_a_later_epoch(tmp_path: Path) -> None:
+    sink = RecordSink(tmp_path, segment_bytes=40)
+    for epoch in (1, 2, 3):
+        write(sink, range(3 * epoch, 3 * epoch + 3), epoch=epoch)
+    columns = BatchColumns(tmp_path, first_epoch=2)
+    assert columns["step"].tolist() == [*range(6, 12)]
+    assert columns["epoch"].tolist() == [2, 2, 2, 3, 3, 3]
+    assert BatchColumns(tmp_path, first_epoch=4)["step"].tolist() == []
+    sink.close()
+
+
 def test_rows_that_come_later_are_left_out(tmp_path: Path) -> None:
     sink = RecordSink(tmp_path)
     write(sink, range(1, 4))

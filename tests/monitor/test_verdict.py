@@ -465,6 +465,22 @@ def test_diagnose_run_reads_the_records_of_all_servers(tmp_path: Path) -> None:
     assert diagnose_run(tmp_path).sentence.startswith("Server 1 waits most. Input-bound (reading): 41%")
 
 
+def test_diagnose_run_may_begin_with_a_later_epoch(tmp_path: Path) -> None:
+    """The first epoch waited for 90% of its time, and the second one for 10%."""
+    first, second = batches(90, 10), batches(10, 90)
+    sink = RecordSink(tmp_path / "record")
+    for epoch, of in enumerate((first, second), 1):
+        for row in range(STEPS + 1):
+            time, step = of["time"][row] + 1000 * epoch, row + (STEPS + 1) * epoch
+            values = {name: of[name][row] for name in of if name not in ("time", "step")} | {"epoch": epoch}
+            sink.write(Row("batches", time, step, values))
+            sink.write(Row("samples", time, step, {"sys/cpu_pct": 12.0}))
+    sink.close()
+    assert diagnose_run(tmp_path, first_epoch=2).wait_fraction == pytest.approx(0.1)
+    assert diagnose_run(tmp_path).wait_fraction == pytest.approx(0.5)
+    assert diagnose_run(tmp_path, first_epoch=3).limits == (Limit.UNKNOWN,)
+
+
 def test_missing_values_are_not_in_the_mean_of_samples() -> None:
     at = samples(sys_cpu_pct=90.0)
     at["sys/cpu_pct"][::2] = np.nan

@@ -12,7 +12,7 @@ from pipeline.errors import DatasetError, SettingsError
 from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.record import RecordSink, rows
 from pipeline.runs.changes import CONTINUES, DATASET, Change, load_changes
-from pipeline.runs.files import CHANGES
+from pipeline.runs.files import CHANGES, RUN
 from pipeline.runs.promises import (
     TABLE,
     Promise,
@@ -177,6 +177,19 @@ def test_a_new_dataset_is_compared_with_the_epochs_of_the_training_before(tmp_pa
     assert prove(later, later, 5, tmp_path / "elsewhere")[0].measured == 2.0
     (later / CHANGES).write_text(json.dumps(asdict(begun)) + "\n")
     assert prove(later, later, 5, tmp_path / "elsewhere")[0].measured == 0.0
+
+
+def test_trainings_on_different_machines_are_not_compared(tmp_path: Path):
+    earlier, later = (tmp_path / "runs" / "run" / name for name in ("earlier", "later"))
+    record_of(earlier / "record", [60.0, 60.0])
+    record_of(later / "record", [30.0, 30.0], from_epoch=3)
+    begun = Change(CONTINUES, "prepare=resize", at=1.0, by="ann", epoch=3, promised=PROMISED)
+    (later / CHANGES).write_text(json.dumps(asdict(begun)) + "\n")
+    for folder, cores in (earlier, 8), (later, 64):
+        (folder / RUN).write_text(json.dumps({"host": {"processor": "a processor", "usable_cores": cores}}))
+    assert prove(later, later, 4, earlier)[0].measured == 0.0
+    (earlier / RUN).write_bytes((later / RUN).read_bytes())
+    assert prove(later, later, 4, earlier)[0].measured == 2.0
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,35 @@ def test_a_new_dataset_is_offered_and_never_made_by_itself(tmp_path: Path):
     assert offer["change"] == {"prepare": "resize", "prepare_size": 73}
 
 
+@pytest.mark.parametrize(("core_s", "cache"), [(0.1, "off"), (1e-4, "memory")])
+def test_a_new_dataset_that_costs_more_than_it_saves_is_not_offered(tmp_path: Path, core_s: float, cache: str):
+    """What is left takes 2.3 s, and 100 s of work on two cores do not pay. Kept images are not decoded again here."""
+    prepared = {"resize": {"costs": asdict(costs(size=8_000, read=10, parse=5, decode=50, batch=20)), "core_s": core_s}}
+    (tmp_path / PREPARED).write_text(json.dumps(prepared))
+    advised = advisor(tmp_path, cache=cache, crop="random" if cache == "memory" else "random_resized")
+    advised.format_verdict(DECODING)
+    assert json.loads((tmp_path / OFFERS).read_text())["offers"] == []
+
+
+def test_nothing_is_offered_by_what_was_seen_before_a_change(tmp_path: Path):
+    advised = advisor(tmp_path)
+    advised.format_verdict(DECODING)
+    changed = advised._run.settings.model_copy(update={"prefetch_batches": 8})
+    assert advised.best_changes(changed, EPOCHS - 1) == []
+    assert json.loads((tmp_path / OFFERS).read_text())["offers"] == []
+    # The next verdict is also about steps before the change.
+    advised.format_verdict(DECODING)
+    assert advised.best_changes(changed, EPOCHS - 2) == []
+    advised.format_verdict(DECODING)
+    assert advised.best_changes(changed, EPOCHS - 2) == [{"cache": "disk"}, {"cache": "memory"}]
+
+
+def test_the_verdict_on_a_whole_training_with_a_change_promises_no_gain(tmp_path: Path):
+    assert "times faster" in advisor(tmp_path).format_whole(DECODING)
+    (tmp_path / CHANGES).write_text(json.dumps(asdict(Change("prefetch_batches", 8, 1.0, "Ada", epoch=2))) + "\n")
+    assert "times faster" not in advisor(tmp_path).format_whole(DECODING)
+
+
 def test_what_has_changed_is_not_advised_again(tmp_path: Path):
     advised = advisor(tmp_path)
     kept = advised._run.settings.model_copy(update={"cache": "memory"})

@@ -274,6 +274,16 @@ def test_a_request_that_comes_too_late_is_refused_with_the_reason(
     assert load_changes(run.folder)[-1].refused == why
 
 
+def test_an_attempt_that_only_evaluates_takes_no_request(settings: Settings, published: Path):
+    run = prepare_run(settings, published, "run")
+    request_change(run.folder, "prefetch_batches", 2, by="Ada")
+    with opened(run, published, Position(4, 4 * STEPS)) as current:
+        current.begin(5, 4 * STEPS)
+        assert current.effect.settings.prefetch_batches == 4
+        current.refuse_rest(is_early=False)
+    assert load_changes(run.folder)[0].refused == "the training was in its last epoch"
+
+
 def test_an_attempt_with_advice_off_goes_on_with_the_changes_before_it(settings: Settings, published: Path):
     run = prepare_run(settings, published, "run")
     with opened(run, published) as current:

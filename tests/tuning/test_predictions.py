@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
@@ -219,11 +220,22 @@ def test_cores_of_other_programs_may_be_had_if_none_was_missed():
 
 
 def test_several_possible_limits_widen_the_interval():
-    of = verdict(Limit.DECODING, Limit.SERIAL, us=1000, own_cores=1.2)
-    _, low, high = found(facts(of), "prepare").factor
+    of = facts(
+        verdict(Limit.DECODING, Limit.SERIAL, us=1000, own_cores=1.2),
+        costs(read=300, parse=10, decode=500, resize=70, batch=320),
+    )
+    _, low, high = found(of, "prepare").factor
     assert low == pytest.approx(1)  # a serial stage that all images go through
     assert high > 2
-    assert not found(facts(of), "prepare").is_gain
+    assert not found(of, "prepare").is_gain
+
+
+def test_measured_stages_tell_decoding_from_a_serial_stage():
+    """Reading and making batches take 120 of 1,000 µs."""
+    both = facts(verdict(Limit.DECODING, Limit.SERIAL, us=1000, own_cores=1.2))
+    alone = facts(verdict(Limit.DECODING, us=1000, own_cores=1.2))
+    assert found(both, "prepare").factor == found(alone, "prepare").factor
+    assert found(both, "prepare").is_gain
 
 
 def test_decoded_images_gain_from_the_second_epoch_on():
@@ -248,6 +260,16 @@ def test_images_that_fit_are_already_kept_with_auto():
     ]
     full = replace(facts(settings={"crop": "random", "cache": "auto"}), memory_bytes=1.0)
     assert [each.change for each in predictions(full) if "cache" in each.change] == [{"cache": "disk"}]
+
+
+def test_images_that_memory_cannot_hold_need_a_fast_disk():
+    """22 kB each 50 to 60 µs. The training never makes such a change by itself, nor if it waits for a disk already."""
+    full = replace(facts(settings={"crop": "random", "cache": "off"}), memory_bytes=1.0)
+    predicted = found(full, "cache")
+    assert re.search(r"and the local disk must deliver 0?\.?[34]\d\d [MG]B per second$", predicted.words())
+    assert not predicted.at_epoch
+    reading = replace(full, verdict=verdict(Limit.READING, us=500))
+    assert not [each for each in predictions(reading) if "cache" in each.change]
 
 
 @pytest.mark.parametrize("cache", ["auto", "memory", "disk"])
@@ -296,6 +318,14 @@ def test_a_larger_buffer_bridges_pauses():
     assert predicted.factor.value == pytest.approx(1 / 0.6)
 
 
+def test_a_larger_buffer_is_a_valid_setting_and_fits_in_memory():
+    of = replace(verdict(Limit.BUFFER, us=100, wait=0.5, own_cores=0.1), bridged_ms={8: 0.2, 16: 0.0})
+    assert found(facts(of, settings={"prefetch_batches": 300}), "prefetch_batches").change == {"prefetch_batches": 1024}
+    # 12 batches of 10 images of 64 pixels.
+    little = replace(facts(of, settings={"prefetch_batches": 4}), memory_bytes=2e6)
+    assert not [each for each in predictions(little) if "prefetch_batches" in each.change]
+
+
 def test_fewer_validation_examples_leave_more_for_training():
     """500 of 1,000 examples validate, in simulated steps of 100 µs: 150 ms an epoch, with 100 ms for the start.
 
@@ -321,6 +351,16 @@ def test_checkpoints_at_the_end_of_epochs_stay():
     of = replace(verdict(Limit.CHECKPOINTS, wait=0.0, own_cores=0.2), shares={Part.CHECKPOINTS: 0.5})
     predicted = found(facts(of, settings={"checkpoint_steps": 1}), "checkpoint_steps")
     assert predicted.factor.value == pytest.approx(1 / (0.5 + 0.5 / 90))
+    assert predicted.costs.words == "a killed training repeats up to 90 steps"
+
+
+def test_checkpoints_by_the_other_interval_stay():
+    """An epoch of 90 steps takes 0.9 s, and a third of a checkpoint for each step is written by time."""
+    of = replace(verdict(Limit.CHECKPOINTS, wait=0.0, own_cores=0.2), shares={Part.CHECKPOINTS: 0.5})
+    settings = {"checkpoint_steps": 1, "checkpoint_minutes": 0.9 / 60 / 30}
+    predicted = found(facts(of, settings=settings), "checkpoint_steps")
+    assert predicted.factor.value == pytest.approx(1 / (0.5 + 0.5 / 3))
+    assert predicted.costs.words == "a killed training repeats up to 3 steps"
 
 
 def test_larger_batches_halve_the_work_of_the_loop():
