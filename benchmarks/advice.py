@@ -126,8 +126,8 @@ class Slice:
         return self.other_cores <= DISTURBED_CORES
 
 
-def main() -> None:
-    """Measure the missing pairs, and print all as Markdown."""
+def main() -> int:
+    """Measure the missing pairs, and print all as Markdown. Return 1 if the median error of several is too large."""
     options = parse(sys.argv[1:])
     FOLDER.mkdir(parents=True, exist_ok=True)
     verdicts.FOLDER.mkdir(parents=True, exist_ok=True)
@@ -149,6 +149,8 @@ def main() -> None:
     results = load_results(pairs, *(options.table or []))
     shown = [each for pair in pairs if (each := results.get(pair.name))]
     print("\n".join([*dict.fromkeys(each.origin.line for each in shown), "", *report(shown)]), flush=True)
+    errors = [abs(each.error) for each in shown if each.is_sound]
+    return int(len(errors) > 1 and median(errors) > MAX_ERROR)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -428,4 +430,4 @@ def report(results: Sequence[Result]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -36,8 +36,8 @@ NOTHING = "nothing"
 """What is chosen if no change gains anything."""
 CLOSE = 0.85
 """A change that reaches this share of the best one may be the best one. So it is trained again."""
-ENOUGH, MIN_JOBS = 0.9, 11
-"""The share of the best change that the chosen one should reach, and the number of jobs in which it should."""
+ENOUGH, MIN_JOBS, JOBS_WANTED = 0.9, 11, 12
+"""The share of the best change that the chosen one should reach, and in how many of the jobs it should."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class Search:
         return min(seconds.values()) / seconds[self.chosen]
 
 
-def main() -> None:
-    """Search the missing jobs, and print all as Markdown."""
+def main() -> int:
+    """Search the missing jobs, and print all as Markdown. Return 1 if the chosen change is too slow in too many."""
     options = parse(sys.argv[1:])
     for folder in advice.FOLDER, verdicts.FOLDER:
         folder.mkdir(parents=True, exist_ok=True)
@@ -104,6 +104,7 @@ def main() -> None:
     searches = load_searches(jobs)
     shown = [searches[job.name] for job in jobs if job.name in searches]
     print("\n".join([*dict.fromkeys(each.origin.line for each in shown), "", *report(shown)]), flush=True)
+    return int(sum(each.is_sound and each.share < ENOUGH for each in shown) > JOBS_WANTED - MIN_JOBS)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -231,9 +232,10 @@ def report(searches: Sequence[Search]) -> Iterator[str]:
     yield (
         f"In {enough} of {len(sound)} jobs, the training with the chosen change reaches {ENOUGH:.0%} of the speed of "
         f"the best one of {sum(len(each.factors) - 1 for each in sound)} changes and pairs of changes ({MIN_JOBS} of "
-        f"12 wanted). With the time for the one-time preparation of the dataset, it is {of_time} of {len(sound)}."
+        f"{JOBS_WANTED} wanted). With the time for the one-time preparation of the dataset, it is {of_time} of "
+        f"{len(sound)}."
     )
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -120,8 +120,8 @@ AROUND: Surroundings = {
 }
 
 
-def main() -> None:
-    """Make the missing runs, and print all as Markdown."""
+def main() -> int:
+    """Make the missing runs, and print all as Markdown. Return 1 if a verdict is wrong."""
     options = parse(sys.argv[1:])
     for folder in FOLDER, verdicts.FOLDER:
         folder.mkdir(parents=True, exist_ok=True)
@@ -140,6 +140,8 @@ def main() -> None:
     results = load_results(runs)
     places = dict.fromkeys(each.origin.line for each in results.values())
     print("\n".join([*places, "", *report(runs, results)]), flush=True)
+    named = [(run, results[run.name]) for run in runs if run.name in results]
+    return int(any(found.is_sound and not _is_correct(run, found) for run, found in named))
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -277,4 +279,4 @@ def _is_correct(run: Planted, found: Named) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.machine import CORES, HOME, logs, machine_line, say
+from benchmarks.harness.origin import PREDICTING, UNKNOWN, Origin, origin_of, parsed
 from benchmarks.harness.rounds import ENVIRONMENT, ROOT
 from benchmarks.known_limits import surroundings
 from benchmarks.known_limits.datasets import DATA, Data, built, command_of
@@ -72,6 +73,7 @@ class Seen:
     """From the first step to the end of the training, with validation, checkpoints and callbacks."""
     other_cores: float = 0.0
     reason: str = ""
+    origin: Origin = UNKNOWN
 
     @property
     def is_disturbed(self) -> bool:
@@ -127,8 +129,14 @@ def load_results() -> dict[tuple[str, str], Seen]:
     """Return the results so far, by name and load."""
     if not results_file().exists():
         return {}
-    found = (Seen(**json.loads(line)) for line in results_file().read_text().splitlines())
-    return {(seen.name, seen.load): seen for seen in found}
+    found = (parsed(Seen, json.loads(line)) for line in results_file().read_text().splitlines())
+    now = result_origin()
+    return {(seen.name, seen.load): seen for seen in found if seen.origin.is_like(now)}
+
+
+def result_origin() -> Origin:
+    """Return the origin of a result that is measured now."""
+    return origin_of(*map(description, JOBS), without=PREDICTING)
 
 
 def measured(name: str, load: str, title: str, work: Callable[[], Seen]) -> None:
@@ -142,7 +150,7 @@ def measured(name: str, load: str, title: str, work: Callable[[], Seen]) -> None
     except NotPossible as error:
         seen = Seen(name, load, reason=str(error))
     with open(results_file(), "a") as file:
-        file.write(json.dumps(asdict(seen)) + "\n")
+        file.write(json.dumps(asdict(replace(seen, origin=result_origin()))) + "\n")
     disturbed = f"; disturbed by others on {seen.other_cores:.1f} cores" if seen.is_disturbed else ""
     found = seen.reason or " and ".join(seen.limits)
     say(f"{title}: {found}{disturbed} ({time.perf_counter() - begin:.0f} s)")

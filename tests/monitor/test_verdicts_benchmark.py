@@ -1,5 +1,6 @@
 """The benchmark of the verdict: which verdicts count as correct, and some of its jobs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,11 @@ def test_a_benchmark_measures_only_disturbed_jobs_again(tmp_path: Path, monkeypa
 
     for _ in range(3):
         verdicts.measured("one", ALONE, "one", work)
-    assert verdicts.load_results() == {("one", ALONE): Seen("one", ALONE, ["decoding"], other_cores=0.1)}
+    [seen] = verdicts.load_results().values()
+    assert (seen.limits, seen.other_cores) == (["decoding"], 0.1)
+    # A result of other code does not count.
+    monkeypatch.setattr(verdicts, "result_origin", lambda: replace(seen.origin, digest="other"))
+    assert verdicts.load_results() == {}
 
 
 def test_the_table_counts_the_named_limits() -> None:
