@@ -257,6 +257,21 @@ def dated_partitions(folder: Place) -> list[str]:
     return sorted((match[1] for path in files if (match := _DATED.fullmatch(path.name))), reverse=True)
 
 
+def warn_about_ignored_latest(folder: Place) -> None:
+    """Log a warning if a dataset name has dates and `latest`: windows then never have the examples of `latest`."""
+    latest = _path(folder, LATEST)
+    if latest.exists() and (dates := dated_partitions(folder)):
+        _log.warning(
+            "%r has partitions with a date (the newest is %s), and one without a date, %r. Windows and trainings "
+            "ignore %r: set another dataset_name for the source without dates, or remove %s if nobody needs it any more",
+            folder.name,
+            dates[0],
+            LATEST,
+            LATEST,
+            latest,
+        )
+
+
 def _path(folder: Place, name: str) -> Place:
     return folder / "partitions" / f"{name}.json"
 

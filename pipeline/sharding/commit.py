@@ -22,7 +22,13 @@ from pipeline.dataset.manifest import (
     load,
     save,
 )
-from pipeline.dataset.partitions import Partition, last_listed, save_partition, saving_refusal
+from pipeline.dataset.partitions import (
+    Partition,
+    last_listed,
+    save_partition,
+    saving_refusal,
+    warn_about_ignored_latest,
+)
 from pipeline.dataset.tfds_metadata import tfds_files
 from pipeline.gate.decide import Gate
 from pipeline.gate.totals import require_all, require_examples
@@ -60,6 +66,7 @@ def commit(plan_path: Place, folders: BuildFolders, partition: str, gate: Gate, 
     # The source may have been listed again since the plan.
     listed_ns = max(plan.listed_ns, listed_of(plan.version))
     save_partition(folder.parent, Partition(partition, plan.version, listed_ns), listed_of)
+    warn_about_ignored_latest(folder.parent)
     # This comes last, because until the commit a retry copies these files again.
     remove_copied(plan)
     return load(folder)

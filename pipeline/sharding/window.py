@@ -43,6 +43,7 @@ from pipeline.dataset.manifest import (
     require_shards,
     save,
 )
+from pipeline.dataset.partitions import warn_about_ignored_latest
 from pipeline.errors import DatasetError
 from pipeline.gate.decide import Gate
 from pipeline.gate.facts import Quality
@@ -72,6 +73,7 @@ def dataset_of(folder: Place, partitions: Mapping[str, str], gate: Gate, write_c
             f"no partition of {folder.name!r} is published in {folder}, or all are withdrawn: build one first, or "
             "bring one back with `tenfold partition DATE VERSION`"
         )
+    warn_about_ignored_latest(folder)
     # Each version counts once, in the order of the versions: windows with the same id must have the same bytes.
     named = sorted({version: partition for partition, version in partitions.items()}.items())
     versions = list(ordered_map(partial(_load, folder), named, PARALLEL_REQUESTS))
