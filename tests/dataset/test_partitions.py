@@ -80,6 +80,18 @@ def test_an_unchanged_partition_is_not_written_again(settings: Settings):
     }
 
 
+@pytest.mark.parametrize("other", ["other/2026-01-01", "2026-01-02"])
+def test_a_date_that_moves_to_another_source_is_reported(
+    make_images: MakeImages, tmp_path: Path, caplog: pytest.LogCaptureFixture, other: str
+):
+    counts = {"2026-01-01": 4, other: 5}
+    source = make_images({f"{day}/{label}": count for day, count in counts.items() for label in ("cats", "dogs")})
+    first = publish(source / "2026-01-01", tmp_path).name
+    second = publish(source / other, tmp_path).name
+    warning = f"had version {first} of another source, {source}/2026-01-01, and now has version {second} of {source}/"
+    assert (warning in caplog.text) is (other != "2026-01-02")
+
+
 @pytest.mark.parametrize("latest_is_first", [True, False])
 def test_a_name_with_dates_and_without_is_reported(
     make_images: MakeImages, tmp_path: Path, caplog: pytest.LogCaptureFixture, latest_is_first: bool
