@@ -16,7 +16,7 @@ Kind = Literal[
 ]
 DAY_S = 86_400
 UNFINISHED_S = 7 * DAY_S
-"""A build may wait for a person, so its files stay for at least a week."""
+"""A build may wait for a person for six days (`ask_hours`), so its files stay for at least a week."""
 
 YOUNG = "younger than the limit"
 CURRENT = "the version of a date, or the newest version of its name"
