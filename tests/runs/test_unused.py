@@ -20,6 +20,7 @@ from pipeline.runs.unused import (
     LINK,
     NEWEST,
     OF_CHAMPION,
+    OF_DATES,
     ONLY_HERE,
     TRAINED_ON,
     UNFINISHED_S,
@@ -93,6 +94,9 @@ def of(*folders: Stored, current: tuple[str, ...] = (), promoted: tuple[Promoted
         # Windows.
         (of(OLD, NEW, WINDOW), OLD, ""),
         (of(OLD, NEW, WINDOW), WINDOW, ""),
+        (of(OLD, NEW, WINDOW, current=("new",)), WINDOW, ""),
+        (of(OLD, NEW, WINDOW, current=("new", "old")), WINDOW, OF_DATES),
+        (of(OLD, NEW, replace(WINDOW, parts=frozenset()), current=("new",)), replace(WINDOW, parts=frozenset()), ""),
         (of(OLD, NEW, young := stored("window", "n/windows/w", 1, parts=frozenset({"old"}))), OLD, IN_WINDOW),
         (of(OLD, NEW, young), young, YOUNG),
         (of(OLD, NEW, WINDOW, promoted=(Promoted("r/t", "w"),)), WINDOW, OF_CHAMPION),
