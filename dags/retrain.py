@@ -323,8 +323,28 @@ def _newest(settings: Settings) -> dict[str, Any]:
     dataset = dataset_of_partitions(settings, partitions)
     if result := load_trained_result(settings, dataset, training):
         newest = f"the newest partitions of {settings.dataset_name!r} (window={settings.window})"
-        raise AirflowSkipException(f"{result['run']} was already trained on {newest} with the same settings")
+        raise AirflowSkipException(
+            f"{result['run']} was already trained on {newest} with the same settings"
+            f"{_how_to_promote(settings, dataset, result['run'])}"
+        )
     return {"settings": settings.model_dump(), "dataset": str(dataset), "training": training}
+
+
+def _how_to_promote(settings: Settings, dataset: Place, run: str) -> str:
+    """Return how a person promotes an earlier run on this dataset; empty if the champion was trained on it, too.
+
+    If a person withdraws a date, the newest partitions may be those of an earlier training. Nothing then replaces the
+    champion, which was trained on the withdrawn date.
+    """
+    from pipeline.runs.champion import pointer_of
+
+    champion = pointer_of(place_of(settings.workspace), settings.dataset_name).champion
+    if champion is None or champion.dataset_version == dataset.name:
+        return ""
+    return (
+        f". The champion is another run, {champion.run}, which was trained on version {champion.dataset_version}. To "
+        f"make the earlier run the champion, run `tenfold promote {run}`"
+    )
 
 
 def _save_choice(settings: Settings, begin: float, partitions: Mapping[str, str]) -> None:

@@ -93,8 +93,12 @@ def _leaked(quality: Mapping[str, Any], threshold: float) -> str:
     leaked, of = leaks.get("images", 0), leaks.get("of", 0)
     if leaked <= threshold * of:
         return ""
+    unit = quality["unit"]
+    # Only a window counts these.
+    by_group = leaks.get("only_by_group", 0)
+    or_group = f" or share a group with a training {unit} ({by_group} only by group)" if by_group else ""
     return (
-        f"{share(leaked, of)} validation and test {quality['unit']}s are in training too, more than "
+        f"{share(leaked, of)} validation and test {unit}s are in training too{or_group}, more than "
         f"max_leaked_fraction={threshold:g}{such_as(leaks.get('names', []))}: remove them from one side, or the score "
         "flatters the model"
     )

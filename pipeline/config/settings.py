@@ -600,7 +600,8 @@ class Settings(_SettingsToGate):
         24.0,
         title="Approval timeout (hours)",
         gt=0,
-        le=8760,
+        # `tenfold clean` keeps the files of a build that waits for a week.
+        le=144,
         description="How long an Airflow run waits for a person's answer (ask) before it fails.",
     )
 

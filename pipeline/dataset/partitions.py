@@ -131,8 +131,10 @@ def listed_dates(work: Place) -> dict[str, Listed]:
     return found
 
 
-def save_partition(folder: Place, made: Partition, last_listed: Callable[[str], int]) -> None:
+def save_partition(folder: Place, made: Partition, last_listed: Callable[[str], int]) -> Partition | None:
     """Point a partition to a version, unless it already points to a version of a newer listing.
+
+    Returns what it pointed to before; None if it did not move, or if it is new.
 
     If several commits run at once, the newest listing wins, in whatever order they write. A run that finds its version
     complete writes nothing here, so `last_listed` says when its source was listed. A withdrawn version therefore stays
@@ -157,14 +159,14 @@ def save_partition(folder: Place, made: Partition, last_listed: Callable[[str], 
         if held and held.version == made.version:
             if held.withdrawn:
                 _log.warning(_stays_withdrawn(held))
-            return
+            return None
         if held and (listed_ns := max(held.listed_ns, last_listed(held.version))) >= made.listed_ns:
             _log.warning(_stays(replace(held, listed_ns=listed_ns), made))
-            return
+            return None
         # Another commit has changed the file first: the loop reads what it wrote.
         with suppress(ConflictError):
             _swap(path, before, made)
-            return
+            return held
 
 
 def move_partition(folder: Place, name: str, version: str) -> Place:
@@ -255,6 +257,21 @@ def dated_partitions(folder: Place) -> list[str]:
     files = partitions.iterdir() if partitions.is_dir() else ()
     # Other files that a person put there, such as "2026-01-31 (copy).json", do not match.
     return sorted((match[1] for path in files if (match := _DATED.fullmatch(path.name))), reverse=True)
+
+
+def warn_about_ignored_latest(folder: Place) -> None:
+    """Log a warning if a dataset name has dates and `latest`: windows then never have the examples of `latest`."""
+    latest = _path(folder, LATEST)
+    if latest.exists() and (dates := dated_partitions(folder)):
+        _log.warning(
+            "%r has partitions with a date (the newest is %s), and one without a date, %r. Windows and trainings "
+            "ignore %r: set another dataset_name for the undated source, or remove %s if it is no longer needed",
+            folder.name,
+            dates[0],
+            LATEST,
+            LATEST,
+            latest,
+        )
 
 
 def _path(folder: Place, name: str) -> Place:

@@ -1,13 +1,13 @@
 """The engine of this machine: one process for each core, or fewer if memory is short."""
 
 import logging
-import multiprocessing
 import os
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from typing import Self
+from multiprocessing.context import SpawnContext, SpawnProcess
+from typing import Any, Self
 
 from pipeline.engines.calls import WorkersLost
 from pipeline.engines.task import Outcome, Task
@@ -37,6 +37,7 @@ class Workers:
 
     def __init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None
+        self._context = _Context()
         self._processes = self._memory = 0
 
     def __enter__(self) -> Self:
@@ -76,7 +77,8 @@ class Workers:
             )
             raise WorkersLost("worker processes", partial(self.outcomes, at_most=processes // 2)) from error
         except BaseException:
-            self._end()  # The first error ends the others at once.
+            # The first error ends the others at once, although a call may take minutes. Each file is whole or absent.
+            self._kill()
             raise
 
     def _pool_of(self, task: Task, calls: int) -> ProcessPoolExecutor:
@@ -86,14 +88,33 @@ class Workers:
             self._end()
             self._processes, self._memory = processes_for(calls, task.memory), task.memory
             # Spawned, because a fork of a process with threads may hang.
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self._processes, context, _start, (os.getpid(),))
+            self._context = _Context()
+            self._pool = ProcessPoolExecutor(self._processes, self._context, _start, (os.getpid(),))
         return self._pool
+
+    def _kill(self) -> None:
+        for process in self._context.processes:
+            if process.pid:  # Its start may have failed.
+                process.kill()
+        self._end()
 
     def _end(self) -> None:
         if self._pool:
             self._pool.shutdown(cancel_futures=True)
         self._pool, self._processes, self._memory = None, 0, 0
+
+
+class _Context(SpawnContext):
+    """Starts processes of a pool, and remembers them: before Python 3.14, a pool cannot end its processes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.processes: list[SpawnProcess] = []
+
+    def Process(self, *args: Any, **options: Any) -> SpawnProcess:  # type: ignore[override]
+        """Return a new process."""
+        self.processes.append(SpawnProcess(*args, **options))
+        return self.processes[-1]
 
 
 def _start(parent: int) -> None:

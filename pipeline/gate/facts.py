@@ -57,7 +57,7 @@ def planned_facts(
         "drift": _drift(facts, {}, before),
         "classes_new": sorted(set(snapshot.classes) - known),
         "classes_gone": sorted(known - set(snapshot.classes)),
-        **_other_source(snapshot.source_uri, before),
+        **({"other_source": before.source["uri"]} if before and is_other_source(snapshot.source_uri, before) else {}),
     }
     # Labels that have an id but no example, neither in this version nor in the last one.
     with_images = {*snapshot.classes, *snapshot.box_labels, *facts["classes_gone"]}
@@ -65,12 +65,10 @@ def planned_facts(
     return facts
 
 
-def _other_source(source: str, before: Dataset | None) -> dict[str, str]:
-    """Return the source of the last version if it is another one: two tables may have one file name."""
+def is_other_source(source: str, before: Dataset) -> bool:
+    """Return whether a version has another source than this one: two tables may have one file name."""
     # A date in a path differs between the dates of one source.
-    if before is None or _OF_DATES.sub("", before.source["uri"]) == _OF_DATES.sub("", source):
-        return {}
-    return {"other_source": str(before.source["uri"])}
+    return _OF_DATES.sub("", before.source["uri"]) != _OF_DATES.sub("", source)
 
 
 def skipped_by_name(snapshot: Snapshot) -> dict[str, Any]:

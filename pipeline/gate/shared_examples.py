@@ -1,11 +1,15 @@
 """Find examples that are in several versions of a window, or both in training and in another split.
 
+Each version keeps a group on one side of its split, but another version may choose the other side for the group: if its
+source states the split, or if the hash selects no group of it for validation. Such examples are leaks, too.
+
 Equal examples have equal content hashes. Sorting the hashes groups the examples. A sixteenth of them is sorted at a
 time, so that 10 million examples take only tens of megabytes in addition to the hashes.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,10 +23,12 @@ _PARTS = 16
 
 @dataclass(frozen=True)
 class Examples:
-    """All examples of a window, each at one index of three arrays."""
+    """All examples of a window, each at one index of four arrays."""
 
     hashes: NDArray[np.uint64]
     """Content hashes, of shape (examples, 2)."""
+    groups: NDArray[np.uint64]
+    """Hashes of the groups; 0 for an example without a group."""
     held_back: NDArray[np.bool_]
     """True for validation and test."""
     versions: NDArray[np.int16]
@@ -53,19 +59,24 @@ def shared_facts(examples: Examples, name: Callable[[int], str]) -> dict[str, An
 
     `name` returns the name to show for the example at an index.
     """
-    leaked = groups = images = shared = shared_examples = 0
+    groups = images = shared = shared_examples = 0
+    leaked = np.zeros(len(examples.hashes), np.bool_)
     pairs: list[tuple[int, int]] = []
     for part in _parts(examples):
-        leaked += int(part.held_back[part.is_leak].sum())
+        leaked[part.members[np.repeat(part.is_leak, part.sizes)]] = True
         groups += int((part.sizes > 1).sum())
         images += int(part.sizes[part.sizes > 1].sum())
         shared += int(part.is_shared.sum())
         shared_examples += int(part.sizes[part.is_shared].sum())
         pairs += _pairs(part, examples.held_back, NAMED_LEAKS - len(pairs))
+    leaked &= examples.held_back
+    only_by_group = _is_leaked_by_group(examples) & ~leaked
+    pairs += _pairs_of_groups(only_by_group, examples, NAMED_LEAKS - len(pairs))
     return {
         "duplicates": {"images": images, "groups": groups},
         "leaks": {
-            "images": leaked,
+            "images": int(leaked.sum() + only_by_group.sum()),
+            "only_by_group": int(only_by_group.sum()),
             "of": int(examples.held_back.sum()),
             "names": [[name(training), name(other)] for training, other in pairs],
         },
@@ -104,3 +115,22 @@ def _pairs(part: _Groups, held_back: NDArray[np.bool_], max_pairs: int) -> Itera
         start = part.starts[group]
         members = part.members[start : start + part.sizes[group]]
         yield int(members[~held_back[members]][0]), int(members[held_back[members]][0])
+
+
+def _is_leaked_by_group(examples: Examples) -> NDArray[np.bool_]:
+    """Return which examples are held back although an example of their group is in training."""
+    result = np.zeros(len(examples.groups), np.bool_)
+    last_bytes = examples.groups.astype(np.uint8) % _PARTS
+    for part in range(_PARTS):
+        members = np.flatnonzero((last_bytes == part) & (examples.groups != 0))
+        groups, held_back = examples.groups[members], examples.held_back[members]
+        result[members] = held_back & np.isin(groups, groups[~held_back])
+    return result
+
+
+def _pairs_of_groups(leaked: NDArray[np.bool_], examples: Examples, max_pairs: int) -> Iterator[tuple[int, int]]:
+    """Yield, for each of the first groups with leaks, an example in training and one that is held back."""
+    groups, firsts = np.unique(examples.groups[leaked], return_index=True)
+    for group, first in islice(zip(groups, firsts, strict=True), max_pairs):
+        in_training = (examples.groups == group) & ~examples.held_back
+        yield int(np.argmax(in_training)), int(np.flatnonzero(leaked)[first])

@@ -389,7 +389,11 @@ def leak_tables(quality: Mapping[str, Any]) -> list[tuple[str, Table]]:
     """Return (caption, pairs of keys) of images on both sides of the split: equal ones, and ones that look alike."""
     near = (quality.get("near_duplicates") or {}).get("leaks")
     unit = quality.get("unit", "image")
-    both = ((f"Equal {unit}s on both sides", quality.get("leaks")), ("Images that look alike on both sides", near))
+    of_group = f", or {unit}s of one group," if (quality.get("leaks") or {}).get("only_by_group") else ""
+    both = (
+        (f"Equal {unit}s{of_group} on both sides", quality.get("leaks")),
+        ("Images that look alike on both sides", near),
+    )
     tables = []
     for caption, leaks in both:
         if leaks and leaks["images"]:

@@ -16,11 +16,12 @@ Kind = Literal[
 ]
 DAY_S = 86_400
 UNFINISHED_S = 7 * DAY_S
-"""A build may wait for a person, so its files stay for at least a week."""
+"""A build may wait for a person for six days (`ask_hours`), so its files stay for at least a week."""
 
 YOUNG = "younger than the limit"
 CURRENT = "the version of a date, or the newest version of its name"
 IN_WINDOW = "a window uses it"
+OF_DATES = "all its versions are those of dates, so a run that waits may have chosen it"
 CHAMPION = "the champion, or a model that a rollback may return to"
 OF_CHAMPION = "the champion was trained on it"
 TRAINED_ON = "a training that is young, the newest of its name, undecided, or can be continued uses it"
@@ -121,7 +122,12 @@ def reasons_to_keep(contents: Contents, now_s: float, older_than_s: float) -> di
     in_workspace = {run.short_name for run in runs}
     only_copies = [copy for copy in copies if copy.short_name not in in_workspace]
     reasons |= {each: CHAMPION for each in (*runs, *only_copies) if each.short_name in standing}
-    reasons |= {window: trained_on.get(window.version) or age_of_built(window) for window in windows}
+    # A run that chooses an old window again writes nothing, and its training may wait for hours before it begins.
+    choosable = {window.version: OF_DATES for window in windows if window.parts and window.parts <= contents.current}
+    reasons |= {
+        window: trained_on.get(window.version) or age_of_built(window) or choosable.get(window.version, "")
+        for window in windows
+    }
     used = {part: IN_WINDOW for window in windows if reasons[window] or window.stays for part in window.parts}
     used |= trained_on
     used |= {plan.version: BUILDING for plan in plans if age(plan, UNFINISHED_S)}

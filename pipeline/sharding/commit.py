@@ -1,6 +1,7 @@
 """Commit a dataset: `dataset.json` is written last, and only if every example is in one record or rejected."""
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version as installed_version
 from typing import Any
@@ -22,9 +23,17 @@ from pipeline.dataset.manifest import (
     load,
     save,
 )
-from pipeline.dataset.partitions import Partition, last_listed, save_partition, saving_refusal
+from pipeline.dataset.partitions import (
+    Partition,
+    last_listed,
+    save_partition,
+    saving_refusal,
+    warn_about_ignored_latest,
+)
 from pipeline.dataset.tfds_metadata import tfds_files
+from pipeline.errors import BadInput
 from pipeline.gate.decide import Gate
+from pipeline.gate.facts import is_other_source
 from pipeline.gate.totals import require_all, require_examples
 from pipeline.plan.example_kind import kind_of
 from pipeline.plan.plan import Plan, load_plan
@@ -59,10 +68,33 @@ def commit(plan_path: Place, folders: BuildFolders, partition: str, gate: Gate, 
 
     # The source may have been listed again since the plan.
     listed_ns = max(plan.listed_ns, listed_of(plan.version))
-    save_partition(folder.parent, Partition(partition, plan.version, listed_ns), listed_of)
+    replaced = save_partition(folder.parent, Partition(partition, plan.version, listed_ns), listed_of)
+    dataset = load(folder)
+    if replaced:
+        _warn_about_other_source(folder.parent, replaced, dataset)
+    warn_about_ignored_latest(folder.parent)
     # This comes last, because until the commit a retry copies these files again.
     remove_copied(plan)
-    return load(folder)
+    return dataset
+
+
+def _warn_about_other_source(folder: Place, replaced: Partition, dataset: Dataset) -> None:
+    """Log a warning if the version that a partition had before has another source."""
+    # A removed or damaged version does not stop a commit.
+    with suppress(BadInput):
+        before = load(folder / replaced.version)
+        source = dataset.source["uri"]
+        if is_other_source(source, before):
+            _log.warning(
+                "partition %s of %r had version %s of another source, %s, and now has version %s of %s: if both "
+                "sources are needed, set another dataset_name for one of them",
+                replaced.partition,
+                folder.name,
+                before.version,
+                before.source["uri"],
+                dataset.version,
+                source,
+            )
 
 
 def _commit(plan: Plan, plan_path: Place, partition: str, gate: Gate, write_card: WriteCard) -> None:

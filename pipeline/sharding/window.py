@@ -6,7 +6,7 @@ that joins folder and name finds them. The id is a hash of the versions. The sam
 written once.
 
 Each version has passed the data gate by itself. Here the gate checks all versions together: an example may be in
-training in one version and in validation in another. Content hashes find such examples.
+training in one version and in validation in another, and so may the examples of a group. Hashes find both.
 
 The versions of a table may have different columns. The window has the union of them (pipeline/kinds/table/union.py).
 """
@@ -43,6 +43,7 @@ from pipeline.dataset.manifest import (
     require_shards,
     save,
 )
+from pipeline.dataset.partitions import warn_about_ignored_latest
 from pipeline.errors import DatasetError
 from pipeline.gate.decide import Gate
 from pipeline.gate.facts import Quality
@@ -72,6 +73,7 @@ def dataset_of(folder: Place, partitions: Mapping[str, str], gate: Gate, write_c
             f"no partition of {folder.name!r} is published in {folder}, or all are withdrawn: build one first, or "
             "bring one back with `tenfold partition DATE VERSION`"
         )
+    warn_about_ignored_latest(folder)
     # Each version counts once, in the order of the versions: windows with the same id must have the same bytes.
     named = sorted({version: partition for partition, version in partitions.items()}.items())
     versions = list(ordered_map(partial(_load, folder), named, PARALLEL_REQUESTS))
@@ -156,8 +158,7 @@ def _decisive(dataset: Dataset) -> list[tuple[str, Any]]:
     """Return the values that must be equal in two versions of a window.
 
     With other record formats or labels, one reader could not read both versions. With another seed or shares of the
-    split, different examples of one group (a person, a scene) could be on both sides. Content hashes find only equal
-    examples.
+    split, many examples and groups (a person, a scene) would be on both sides.
     """
     sides = [(name, dataset.settings[name]) for name in ("split_seed", "validation_fraction")]
     sides.append(("test_fraction", dataset.settings.get("test_fraction", 0.0)))  # It is left out if it has no effect.
@@ -210,8 +211,10 @@ def _facts(folder: Place, versions: Sequence[Dataset], partitions: Mapping[str, 
     parts = [(number, split) for number, each in enumerate(versions) for split in each.splits]
     counts = [versions[number].splits[split].examples for number, split in parts]
     ends = np.cumsum(counts)
+    hashes, groups = _hashes(folder, versions)
     examples = Examples(
-        hashes=_hashes(folder, versions),
+        hashes=hashes,
+        groups=groups,
         held_back=np.repeat([split != TRAIN for _, split in parts], counts),
         versions=np.repeat(np.array([number for number, _ in parts], np.int16), counts),
     )
@@ -226,16 +229,20 @@ def _facts(folder: Place, versions: Sequence[Dataset], partitions: Mapping[str, 
     return {"unit": kind.noun, **shared_facts(examples, name)}
 
 
-def _hashes(folder: Place, versions: Sequence[Dataset]) -> NDArray[np.uint64]:
-    """Return the content hashes of all examples, in the order of the versions, each as two numbers."""
+def _hashes(folder: Place, versions: Sequence[Dataset]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return the content hashes of all examples, each as two numbers, and the hashes of their groups.
+
+    The examples are in the order of the versions.
+    """
     total = sum(split.examples for each in versions for split in each.splits.values())
-    hashes = np.empty((total, 2), "<u8")
+    contents, groups = np.empty((total, 2), "<u8"), np.empty(total, "<u8")
     start = 0
     for each in versions:
-        of_version = load_hashes(folder / each.version, each)["content"]
-        hashes[start : start + len(of_version)] = of_version
-        start += len(of_version)
-    return hashes
+        of_version = load_hashes(folder / each.version, each)
+        end = start + len(of_version)
+        contents[start:end], groups[start:end] = of_version["content"], of_version["group"]
+        start = end
+    return contents, groups
 
 
 def _joined(

@@ -28,6 +28,7 @@ from pipeline.snapshot.fingerprint import Fingerprint, Hashes, digests, hashes_o
 from pipeline.snapshot.raw_example import RawExample, content_of, from_line, from_lines, to_line
 from pipeline.sources.key_range import bytes_of
 from pipeline.storage import Place, place_of
+from pipeline.system.os_errors import unless_missing
 
 TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
 COLUMNS = np.dtype(
@@ -322,12 +323,23 @@ class _PartWriter:
         self._digest.update(json.dumps(labels).encode())
         # The names contain the hash, which is known only after the last row.
         place = self._folder / f"{self._digest.hexdigest()}.jsonl"
-        storage.write_json(place.with_suffix(".labels"), labels, synced=True)
-        with storage.write_whole(place.with_suffix(".columns"), synced=True) as file:
-            file.write(numbers)
-        storage.move_whole(Path(self._rows.name), place)
+        for suffix, content in ((".labels", json.dumps(labels).encode()), (".columns", numbers)):
+            with storage.temporary_for(place.with_suffix(suffix)) as temporary:
+                temporary.write_bytes(content)
+                _move_unless_there(temporary, place.with_suffix(suffix))
+        _move_unless_there(Path(self._rows.name), place)
         fingerprint = self._fingerprint
         return Part(str(place), fingerprint.rows, f"{fingerprint.sum:x}", self._first, self._last)
+
+
+def _move_unless_there(temporary: Path, place: Place) -> None:
+    """Move a file to the name that follows from its content. A damaged file of this name is replaced.
+
+    An intact one stays: another host may have mapped it, and a file server then removes the pages of a replaced file.
+    """
+    size = unless_missing(lambda: place.stat().st_size)
+    if size != temporary.stat().st_size or storage.crc32c_of(place) != storage.crc32c_of(temporary):
+        storage.move_whole(temporary, place)
 
 
 def starts_of(lengths: NDArray[np.uint32]) -> NDArray[np.int64]:

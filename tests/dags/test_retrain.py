@@ -472,6 +472,27 @@ def test_a_run_without_a_new_dataset_still_serves_its_events(monkeypatch: pytest
     assert retrain._server_of(settings) == "first"
 
 
+@pytest.mark.parametrize(("champions_version", "says_how"), [("with the bad date", True), ("without it", False)])
+def test_a_run_skipped_after_a_withdrawal_says_how_to_promote_the_earlier_training(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, champions_version: str, says_how: bool
+):
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from dags import retrain
+
+    settings = settings_from({"dataset_name": "flowers", "workspace": str(tmp_path)})
+    monkeypatch.setattr("pipeline.stages.upload.dataset_of_partitions", lambda *_: tmp_path / "without it")
+    monkeypatch.setattr("pipeline.runs.launch.load_trained_result", lambda *_: {"run": "earlier"})
+    champion = str(tmp_path / "runs" / "champion")
+    promoted = Entry(PROMOTE, champion, f"{champion}/export", champions_version, {}, None, "", "", "")
+    move(pointer_of(tmp_path, "flowers"), promoted)
+    use_context(monkeypatch, [announced_in(tmp_path, "flowers")], "first")
+    with pytest.raises(AirflowSkipException, match=r"^earlier was already trained on") as skipped:
+        retrain._newest(settings)
+    advice = f"{champion}, which was trained on version with the bad date. To make the earlier run the champion, run "
+    assert (f"{advice}`tenfold promote earlier`" in str(skipped.value)) is says_how
+
+
 @pytest.mark.parametrize(
     ("announced", "window", "is_served"),
     [

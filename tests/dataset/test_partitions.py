@@ -30,7 +30,7 @@ from pipeline.sharding.write import write_range
 from pipeline.stages.shard import plan_shards
 from pipeline.storage import Place
 from tests.conftest import MakeImages, jpeg
-from tests.published import commit, publish
+from tests.published import commit, newest_dataset, publish
 from tests.snapshots import take_snapshot
 from tests.writes import writes
 
@@ -78,6 +78,35 @@ def test_an_unchanged_partition_is_not_written_again(settings: Settings):
         "version": B,
         "listed_ns": 6,
     }
+
+
+@pytest.mark.parametrize("other", ["other/2026-01-01", "2026-01-02"])
+def test_a_date_that_moves_to_another_source_is_reported(
+    make_images: MakeImages, tmp_path: Path, caplog: pytest.LogCaptureFixture, other: str
+):
+    counts = {"2026-01-01": 4, other: 5}
+    source = make_images({f"{day}/{label}": count for day, count in counts.items() for label in ("cats", "dogs")})
+    first = publish(source / "2026-01-01", tmp_path).name
+    second = publish(source / other, tmp_path).name
+    warning = f"had version {first} of another source, {source}/2026-01-01, and now has version {second} of {source}/"
+    assert (warning in caplog.text) is (other != "2026-01-02")
+
+
+@pytest.mark.parametrize("latest_is_first", [True, False])
+def test_a_name_with_dates_and_without_is_reported(
+    make_images: MakeImages, tmp_path: Path, caplog: pytest.LogCaptureFixture, latest_is_first: bool
+):
+    source = make_images({"2026-01-01/cats": 4, "2026-01-01/dogs": 4})
+    sources = [(source / "2026-01-01", ""), (source / "{date}", "2026-01-01")]
+    (first, first_date), (second, second_date) = sources if latest_is_first else reversed(sources)
+    publish(first, tmp_path, data_date=first_date)
+    warning = "Windows and trainings ignore 'latest': set another dataset_name"
+    assert warning not in caplog.text
+    publish(second, tmp_path, data_date=second_date)
+    assert warning in caplog.text
+    caplog.clear()
+    newest_dataset(settings_from({"workspace": str(tmp_path), "dataset_name": "images"}))
+    assert warning in caplog.text
 
 
 @pytest.mark.parametrize("listed_ns", [4, 5])

@@ -13,7 +13,7 @@ from pyarrow import csv, parquet
 from pipeline.config.allowed import SOURCES
 from pipeline.errors import SourceError, StorageError
 from pipeline.system.kernel import number as number_in
-from tests.waiting import simulated_work
+from tests.waiting import simulated_work, until
 
 COUNT = 2
 
@@ -28,6 +28,17 @@ def refuse_the_first(place: str) -> int:
     """Raise an error that no retry repairs, for one place."""
     if _number(place) == 0:
         raise SourceError(f"{Path(place).name} changed after it was listed: run again")
+    return write(place)
+
+
+def refuse_beside_a_long_call(place: str) -> int:
+    """Raise an error for the first place as soon as the second one is being worked on, which takes long."""
+    began = Path(place).with_name("the second call began")
+    if _number(place) == 0:
+        until(began.exists)
+        raise SourceError(f"{Path(place).name} changed after it was listed: run again")
+    began.touch()
+    simulated_work(30)
     return write(place)
 
 

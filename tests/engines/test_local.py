@@ -67,6 +67,14 @@ def test_an_opened_engine_starts_its_processes_once(tmp_path: Path, monkeypatch:
         assert process_of(engine, places[2], 200_000_000) != Path(places[0]).read_text()
 
 
+def test_the_first_error_ends_the_other_calls_at_once(simulate_cores, tmp_path: Path):
+    simulate_cores(4)
+    call = Call(HERE, "refuse_beside_a_long_call", tmp_path, places=2)
+    assert (call.kind, call.message) == ("SourceError", "00000.txt changed after it was listed: run again")
+    assert call.written == {}
+    assert "leaked" not in call.stderr
+
+
 def test_after_a_kill_half_as_many_processes_go_on(simulate_cores, tmp_path: Path):
     simulate_cores(4)
     call = Call(HERE, "be_killed_first", tmp_path)

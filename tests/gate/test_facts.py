@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.gate.facts import _other_source
+from pipeline.gate.facts import is_other_source
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from pipeline.gate.facts import _other_source
 )
 def test_dates_of_one_source_are_no_other_source(before: str, source: str, is_other: bool):
     version: Any = SimpleNamespace(source={"uri": before})
-    assert _other_source(source, version) == ({"other_source": before} if is_other else {})
+    assert is_other_source(source, version) is is_other

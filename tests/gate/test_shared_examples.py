@@ -15,11 +15,19 @@ def plainly(examples: Examples) -> dict[str, dict[str, int]]:
         groups[tuple(pair)].append(index)
     several = [group for group in groups.values() if len(group) > 1]
     leaks = [group for group in several if 0 < sum(examples.held_back[group]) < len(group)]
+    equal = {index for group in leaks for index in group}
+    trained = set(examples.groups[~examples.held_back].tolist()) - {0}
+    by_group = [
+        index
+        for index in np.flatnonzero(examples.held_back).tolist()
+        if examples.groups[index] in trained and index not in equal
+    ]
     shared = [group for group in several if len(set(examples.versions[group])) > 1]
     return {
         "duplicates": {"images": sum(map(len, several)), "groups": len(several)},
         "leaks": {
-            "images": int(sum(examples.held_back[group].sum() for group in leaks)),
+            "images": int(sum(examples.held_back[group].sum() for group in leaks)) + len(by_group),
+            "only_by_group": len(by_group),
             "of": int(examples.held_back.sum()),
         },
         "shared": {"images": len(shared), "examples": sum(map(len, shared)), "of": len(examples.hashes)},
@@ -34,6 +42,8 @@ def drawn(seed: int, count: int, different: int) -> Examples:
     pool[different // 4 : different // 2, 1] = pool[-1, 1]
     return Examples(
         hashes=pool[random.integers(0, different, count)],
+        # Most examples have no group.
+        groups=pool[random.integers(0, different, count), 0] * (random.random(count) < 0.4),
         held_back=random.random(count) < 0.3,
         versions=np.sort(random.integers(0, 5, count)).astype(np.int16),
     )
@@ -49,6 +59,7 @@ def test_shared_facts_match_a_plain_count(count: int, different: int):
         assert found == expected
         assert bool(names) is bool(expected["leaks"]["images"])
         for training, other in (map(int, pair) for pair in names):
-            assert (examples.hashes[training] == examples.hashes[other]).all()
+            is_equal = (examples.hashes[training] == examples.hashes[other]).all()
+            assert is_equal or examples.groups[training] == examples.groups[other] != 0
             assert (bool(examples.held_back[training]), bool(examples.held_back[other])) == (False, True)
         assert len(names) <= NAMED_LEAKS

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.config.settings import settings_from
+from pipeline.errors import SettingsError
 from pipeline.runs.unused import (
     ASKED,
     BUILDING,
@@ -18,8 +20,10 @@ from pipeline.runs.unused import (
     LINK,
     NEWEST,
     OF_CHAMPION,
+    OF_DATES,
     ONLY_HERE,
     TRAINED_ON,
+    UNFINISHED_S,
     YOUNG,
     Contents,
     Kind,
@@ -90,6 +94,9 @@ def of(*folders: Stored, current: tuple[str, ...] = (), promoted: tuple[Promoted
         # Windows.
         (of(OLD, NEW, WINDOW), OLD, ""),
         (of(OLD, NEW, WINDOW), WINDOW, ""),
+        (of(OLD, NEW, WINDOW, current=("new",)), WINDOW, ""),
+        (of(OLD, NEW, WINDOW, current=("new", "old")), WINDOW, OF_DATES),
+        (of(OLD, NEW, replace(WINDOW, parts=frozenset()), current=("new",)), replace(WINDOW, parts=frozenset()), ""),
         (of(OLD, NEW, young := stored("window", "n/windows/w", 1, parts=frozenset({"old"}))), OLD, IN_WINDOW),
         (of(OLD, NEW, young), young, YOUNG),
         (of(OLD, NEW, WINDOW, promoted=(Promoted("r/t", "w"),)), WINDOW, OF_CHAMPION),
@@ -144,3 +151,8 @@ def test_a_folder_stays_for_one_reason_or_is_unused(contents: Contents, asked: S
 
 def test_an_empty_workspace_has_nothing_to_remove() -> None:
     assert reasons_to_keep(NOTHING, NOW_S, OLDER_THAN_S) == {}
+
+
+def test_the_files_of_a_build_stay_for_a_day_longer_than_it_may_wait_for_a_person() -> None:
+    with pytest.raises(SettingsError, match="ask_hours"):
+        settings_from({"ask_hours": (UNFINISHED_S - DAY_S) / 3600 + 1})

@@ -378,6 +378,32 @@ def test_a_window_that_trains_on_its_validation_images_is_refused(workspace: str
     assert newest_dataset(changed(settings, max_leaked_fraction=1)) == window
 
 
+def test_a_window_with_a_group_on_both_sides_is_refused(workspace: str, tmp_path: Path):
+    """The hash selects no group of a small date, so the date holds one back that is in training on another date."""
+    source, pattern = tmp_path / "source", r"^(\d+)_"
+    for number in range(30):
+        put(number, source / "2026-01-01" / "ab"[number % 2] / f"{number // 3}_{number}.png")
+    first = publish(source / "{date}", workspace, data_date="2026-01-01", num_shards=2, group_pattern=pattern)
+    dataset = load(first)
+    trained = images_at(first, dataset, "train", range(dataset.splits["train"].examples))
+    groups = sorted({name.partition("/")[2].partition("_")[0] for name, _ in trained})[:2]
+    for number in range(4):
+        put(50 + number, source / "2026-01-02" / "ab"[number % 2] / f"{groups[number // 2]}_{50 + number}.png")
+    publish(source / "{date}", workspace, data_date="2026-01-02", num_shards=2, group_pattern=pattern)
+    settings = settings_from({"workspace": workspace, "dataset_name": "images", "window": 2})
+    assert leaked(settings) == 0
+    of = dataset.splits["validation"].examples + 2
+    with pytest.raises(GateError, match=rf"2 of {of} .* or share a group with a training image \(2 only by group\), "):
+        newest_dataset(settings)
+    window = newest_dataset(changed(settings, on_leak="continue"))
+    assert problems(json.loads((window / "dataset.json").read_bytes())) == []
+    leaks = load(window).quality["leaks"]
+    assert (leaks["images"], leaks["only_by_group"], leaks["of"]) == (2, 2, of)
+    [(training, other)] = leaks["names"]
+    assert re.fullmatch(r"2026-01-01: ./(\d+)_\d+.png 2026-01-02: ./\1_\d+.png", f"{training} {other}")
+    assert "Equal images, or images of one group, on both sides" in (window / "card.html").read_text("utf-8")
+
+
 def test_leaks_of_a_window_need_an_answer(tmp_path: Path):
     settings = changed(built(str(tmp_path / "w"), tmp_path / "source", "stated splits"), on_leak="ask")
     questions: list[str] = []

@@ -20,6 +20,7 @@ from pipeline.snapshot.snapshot import Snapshot, load_snapshot
 from tests.conftest import MakeImages, jpeg
 from tests.snapshots import take_snapshot
 from tests.waiting import until
+from tests.writes import writes
 
 
 def rows_of(snapshot: Snapshot) -> list:
@@ -138,6 +139,25 @@ def test_rows_state_what_the_files_are(settings: Settings, monkeypatch: pytest.M
         path = source / row.key
         crc32c = google_crc32c.value(path.read_bytes())
         assert (row.size, row.generation, row.crc32c) == (path.stat().st_size, path.stat().st_ctime_ns, crc32c)
+
+
+def test_a_listing_of_an_unchanged_source_replaces_only_damaged_files(settings: Settings):
+    """Another host may have mapped the files of a part. A file server removes the pages of a file that is replaced."""
+    snapshot = snapshot_of(settings)
+    files = [
+        Path(part.rows).with_suffix(suffix) for part in snapshot.parts for suffix in (".jsonl", ".columns", ".labels")
+    ]
+    before = writes(files)
+    assert len(before) == len(files)
+    assert snapshot_of(settings).parts == snapshot.parts
+    assert writes(files) == before
+    # A listing reads the one before, so only damage that still parses reaches the comparison.
+    damaged = [file for file in files if file.suffix != ".columns"]
+    contents = [file.read_bytes() for file in damaged]
+    for file, content in zip(damaged, contents, strict=True):
+        file.write_bytes(content[:2] + bytes([content[2] ^ 1]) + content[3:])
+    assert snapshot_of(settings).parts == snapshot.parts
+    assert [file.read_bytes() for file in damaged] == contents
 
 
 def test_columns_match_the_rows(settings: Settings):
