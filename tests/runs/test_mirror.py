@@ -147,6 +147,54 @@ def test_the_newest_checkpoint_is_uploaded_first_and_a_removed_one_is_skipped(
     assert list(there(gcs)) == ["checkpoints/checkpoint-2.npz"]
 
 
+class Epochs:
+    """A training with four models and three checkpoints. It ends epochs while a file is copied to the bucket."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder, self._copy = folder, mirror._copy
+        self.done, self.per_copy = 0, 0
+        monkeypatch.setattr(mirror, "_copy", self._copy_slowly)
+
+    def end(self, epochs: int) -> None:
+        for _ in range(epochs):
+            self.done += 1
+            names = (f"model-{self.done:05d}.keras", "best.json", f"checkpoints/checkpoint-{self.done:05d}.npz")
+            write(self._folder, dict.fromkeys(names, f"{self.done}"))
+            for old in (f"model-{self.done - 4:05d}.keras", f"checkpoints/checkpoint-{self.done - 3:05d}.npz"):
+                (self._folder / old).unlink(missing_ok=True)
+
+    def _copy_slowly(self, path: Path, place: BucketPath) -> None:
+        self._copy(path, place)
+        if path.suffix in (".keras", ".npz"):
+            self.end(self.per_copy)
+
+
+def test_a_model_that_is_removed_during_the_uploads_does_not_hold_back_the_checkpoints(
+    gcs: FakeGcs, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    training = Epochs(folder, monkeypatch)
+    training.end(4)
+    training.per_copy = 1
+    ours = Mirror(folder, PLACE)
+    ours.sync()
+    found = there(gcs)
+    checkpoint = max(int(name[-9:-4]) for name in found if name.endswith(".npz"))
+    assert checkpoint >= 4
+    assert {f"model-{checkpoint:05d}.keras", f"model-{int(found['best.json']):05d}.keras"} <= found.keys()
+
+
+def test_the_bucket_gets_checkpoints_although_an_upload_takes_longer_than_an_epoch(
+    gcs: FakeGcs, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    training = Epochs(folder, monkeypatch)
+    training.end(4)
+    training.per_copy = 2
+    Mirror(folder, PLACE).sync()
+    found = there(gcs)
+    assert any(name.endswith(".npz") for name in found)
+    assert f"model-{int(found['best.json']):05d}.keras" in found
+
+
 def test_no_checkpoint_is_uploaded_after_another_worker_took_over(
     gcs: FakeGcs, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
