@@ -11,14 +11,14 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from pipeline import storage
 from pipeline.config.allowed import require_output
-from pipeline.errors import ConflictError, TenfoldError, TrainingError
+from pipeline.errors import ConflictError, RunTakenOver, TenfoldError
 from pipeline.monitor.open_metrics import METRICS
 from pipeline.monitor.record import closed_name
 from pipeline.rendezvous.servers import CLUSTER, SERVERS
@@ -72,7 +72,7 @@ class Mirror:
 
         Raises:
             StorageError, AccessError: If the bucket cannot be used.
-            TrainingError: If another worker has taken the run over.
+            RunTakenOver: If another worker has taken the run over.
             FileNotFoundError: If files were removed meanwhile in all of SYNC_ATTEMPTS attempts.
         """
         for attempt in range(SYNC_ATTEMPTS):
@@ -160,46 +160,56 @@ class Mirror:
 
     def _require_ours(self) -> None:
         if _owner(self._place) != self._owner:
-            raise TrainingError(f"another worker is writing {self._place} now: let it finish the run, or run again")
+            raise RunTakenOver(f"another worker is writing {self._place} now: let it finish the run, or run again")
 
 
 @contextmanager
-def mirrored(folder: Path, place: Place, every_s: float = EVERY_S) -> Iterator[None]:
+def mirrored(
+    folder: Path, place: Place, leave: Callable[[TenfoldError], None], every_s: float = EVERY_S
+) -> Iterator[None]:
     """Upload changes in `folder` to `place` every few seconds, and the rest at the end. Do nothing for a local place.
 
-    An outage during the block costs warnings. If the bucket cannot be used at the end, it raises what `Mirror.sync`
-    does, unless the block itself failed.
+    An outage during the block costs warnings. If another worker takes the run over, a thread calls `leave` with the
+    error, because nothing of the block would be kept. If the bucket cannot be used at the end, it raises what
+    `Mirror.sync` does, unless the block itself failed.
     """
     if isinstance(place, Path):
         yield
         return
     mirror, ended = Mirror(folder, place), threading.Event()
-    thread = threading.Thread(target=_keep_up, args=(mirror, ended, every_s), name="mirror", daemon=True)
+    thread = threading.Thread(target=_keep_up, args=(mirror, ended, leave, every_s), name="mirror", daemon=True)
     thread.start()
     try:
         yield
     # The error of the block is the one to report, so an outage of the bucket is only a warning here.
     except BaseException:
         _end(thread, ended)
-        _tried(mirror)
+        with suppress(RunTakenOver):
+            _tried(mirror)
         raise
     _end(thread, ended)
     mirror.sync()
 
 
-def _keep_up(mirror: Mirror, ended: threading.Event, every_s: float) -> None:
+def _keep_up(mirror: Mirror, ended: threading.Event, leave: Callable[[TenfoldError], None], every_s: float) -> None:
     took = 0.0
     while not ended.wait(max(every_s, IDLE_SHARE * took)):
         start = time.monotonic()
-        # A failed attempt may have waited for minutes, and the next one must not wait for nine times as long.
-        took = time.monotonic() - start if _tried(mirror) else 0.0
+        try:
+            # A failed attempt may have waited for minutes, and the next one must not wait for nine times as long.
+            took = time.monotonic() - start if _tried(mirror) else 0.0
+        except RunTakenOver as error:
+            leave(error)
+            return
 
 
 def _tried(mirror: Mirror) -> bool:
-    """Return whether all changes are in the bucket."""
+    """Return whether all changes are in the bucket. Raises RunTakenOver."""
     try:
         mirror.sync()
         return True
+    except RunTakenOver:
+        raise
     except (TenfoldError, OSError) as error:
         _log.warning("the run cannot be copied to the bucket for now: %s", error)
         return False

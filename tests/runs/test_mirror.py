@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import storage
-from pipeline.errors import AccessError, StorageError, TrainingError
+from pipeline.errors import AccessError, RunTakenOver, StorageError, TenfoldError, TrainingError
 from pipeline.monitor import Row, read
 from pipeline.monitor.record import RecordSink
 from pipeline.report import REPORT_FILES
@@ -227,7 +227,7 @@ def test_only_replaced_checkpoints_and_models_are_deleted(gcs: FakeGcs, folder: 
 
 
 def test_files_are_uploaded_during_the_training_and_at_its_end(gcs: FakeGcs, folder: Path):
-    with mirrored(folder, PLACE, every_s=0.01):
+    with mirrored(folder, PLACE, pytest.fail, every_s=0.01):
         write(folder, {"run.json": "r"})
         until(lambda: "run.json" in there(gcs))
         with pytest.MonkeyPatch.context() as patch:
@@ -238,7 +238,7 @@ def test_files_are_uploaded_during_the_training_and_at_its_end(gcs: FakeGcs, fol
 
 def test_an_outage_during_the_training_is_only_a_warning(gcs: FakeGcs, folder: Path, caplog: pytest.LogCaptureFixture):
     fault = gcs.fail("status", on="insert|list|get", code=403, times=None)
-    with mirrored(folder, PLACE, every_s=0.01):
+    with mirrored(folder, PLACE, pytest.fail, every_s=0.01):
         write(folder, {"run.json": "r"})
         until(lambda: fault.fired and "cannot be copied to the bucket for now" in caplog.text)
         fault.release()
@@ -248,7 +248,7 @@ def test_an_outage_during_the_training_is_only_a_warning(gcs: FakeGcs, folder: P
 def test_an_outage_at_the_end_is_an_error(gcs: FakeGcs, folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(google, "DEADLINE_S", 0.5)
     fault = gcs.fail("status", on="insert", matches="result", times=None)
-    with pytest.raises(StorageError, match="did not answer within"), mirrored(folder, PLACE):
+    with pytest.raises(StorageError, match="did not answer within"), mirrored(folder, PLACE, pytest.fail):
         write(folder, {"result.json": "done"})
     assert fault.fired
     assert there(gcs) == {}
@@ -260,7 +260,7 @@ def test_an_outage_at_the_end_is_an_error(gcs: FakeGcs, folder: Path, monkeypatc
 def test_an_error_of_the_mirror_does_not_hide_the_error_of_the_training(gcs: FakeGcs, folder: Path):
     fault = gcs.fail("status", code=403, times=None)
     write(folder, {"run.json": "r"})
-    with pytest.raises(TrainingError, match="NaN"), mirrored(folder, PLACE):
+    with pytest.raises(TrainingError, match="NaN"), mirrored(folder, PLACE, pytest.fail):
         raise TrainingError("NaN")
     assert fault.fired
 
@@ -300,6 +300,20 @@ def test_a_worker_stops_uploading_after_another_worker_took_over(gcs: FakeGcs, f
     with pytest.raises(TrainingError, match="another worker"):
         ours.sync()
     assert there(gcs) == {"run.json": b"r"}
+
+
+def test_a_training_ends_after_another_worker_took_its_run_over(gcs: FakeGcs, folder: Path, tmp_path: Path):
+    left: list[TenfoldError] = []
+
+    def train() -> None:
+        with mirrored(folder, PLACE, left.append, every_s=0.01):
+            claim(tmp_path / "other", PLACE)
+            write(folder, {"run.json": "late"})
+            until(lambda: left)
+
+    with pytest.raises(RunTakenOver):
+        train()
+    assert [type(error) for error in left] == [RunTakenOver]
 
 
 @pytest.mark.parametrize("name", ["run.json", "best.json", "result.json"])
@@ -446,7 +460,7 @@ def test_the_records_of_all_servers_are_fetched(gcs: FakeGcs, folder: Path, tmp_
 
 
 def test_a_local_workspace_is_not_mirrored(tmp_path: Path):
-    with mirrored(tmp_path / "run", tmp_path / "run"):
+    with mirrored(tmp_path / "run", tmp_path / "run", pytest.fail):
         pass
     assert list(tmp_path.iterdir()) == []
 
