@@ -68,6 +68,10 @@ class ServerLost(TrainingError):
     """Another server of the training ended or started again. A retry of all continues from the last checkpoint."""
 
 
+class RunTakenOver(TrainingError):
+    """Another worker continues the run, so this one must not go on."""
+
+
 class SizeError(BadInput):
     """A file is larger than its readers accept."""
 

@@ -17,11 +17,12 @@ PAUSE_S = 1.0
 """Less time than this passes between the last step of an epoch and its validation."""
 
 
-def whole_epochs(record: Path, since: float | None = None) -> "pandas.DataFrame":
+def whole_epochs(record: Path, since: float | None = None, last: int | None = None) -> "pandas.DataFrame":
     """Return a row for each epoch of a record that has ended. The index is its number, from 1.
 
     With `since`, the epochs that had ended by then (Unix s) may be missing or wrong, and old parts of the record are
-    not read. The columns are, in seconds, but for the last three:
+    not read. With `last`, only the newest `last` epochs are returned, and the batches of earlier ones are not read.
+    The columns are, in seconds, but for the last three:
 
     - `whole_s`: from the end of the epoch before to its own end, by the clock of the record. So it also has what no
       column explains: the wait for a checkpoint, an input that is opened again, a model that is saved.
@@ -35,8 +36,14 @@ def whole_epochs(record: Path, since: float | None = None) -> "pandas.DataFrame"
       `whole_s` is `steps_s` with validation and callbacks.
     - `time`: its end (Unix s).
     """
-    batches = read(record, "batches", ["step/time_ms", "input/examples", "epoch", "first"], since)
     rows = read(record, "epochs", [*_SECONDS.values()], since).set_index("step")
+    first = 0
+    if last is not None and len(rows) > last:
+        first = int(rows.index[-last])
+        # The first epoch began when the one before it ended. An epoch may have millions of steps.
+        rows = rows[-last - 1 :]
+        since = float(rows["time"].iloc[0])
+    batches = read(record, "batches", ["step/time_ms", "input/examples", "epoch", "first"], since)
     found = rows[[*_SECONDS.values()]].set_axis([*_SECONDS], axis=1)
     of_epoch, steady = batches.groupby("epoch"), batches[is_steady(batches)].groupby("epoch")
     found["time"] = rows["time"]
@@ -56,7 +63,7 @@ def whole_epochs(record: Path, since: float | None = None) -> "pandas.DataFrame"
     waited_s = (found["checkpoint_s"] - found["whole_s"] + unexplained_s).fillna(0).clip(0, unexplained_s)
     found["between_s"] = between_s - waited_s
     found["checkpoint_s"] = (found["checkpoint_s"] + unexplained_s - waited_s).clip(upper=found["whole_s"])
-    return found.dropna(subset=["whole_s", "steps_s"])
+    return found.dropna(subset=["whole_s", "steps_s"]).loc[first:]
 
 
 def usual_epochs(epochs: "pandas.DataFrame") -> "pandas.DataFrame":

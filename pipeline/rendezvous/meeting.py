@@ -45,9 +45,9 @@ def join_cluster(
         TrainingError: If not all servers have come. It names the missing ones.
         Preempted: If a stop is requested.
     """
-    lookout = Lookout(folder)
     has_ended = threading.Event()
     with present(folder, server, gpus) as presence:
+        lookout = Lookout(folder, presence.nonce)
         try:
             members = _Meeting(lookout, presence, server, should_stop).wait(wait_s)
             require_equal_shares([member.gpus for member in members], gpus_per_server)

@@ -18,12 +18,15 @@ from pipeline import storage
 from pipeline.errors import StorageError, TenfoldError
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
-from pipeline.system.os_errors import retried
+from pipeline.system.os_errors import retried, unless_missing
 
 HEARTBEAT_S, HEARTBEAT_IN_BUCKET_S = 0.5, 5.0
 """A process counts at this interval in seconds. A bucket takes one write of an object per second, and bills each."""
 SILENT_S = 60.0
 """A server without a new count for this many seconds counts as dead. Network file systems show changes late."""
+MAX_GAP_S = 10.0
+"""At most this many seconds between two own counts that a process sees are silence of the others. After a longer gap,
+the storage has failed: nobody could count or look."""
 DONE = "done"
 """A process that ended without an error states this kind of end."""
 MEMBERS_FILE = ".members.json"
@@ -187,30 +190,44 @@ class _Sighting:
 
     member: Member
     at: float
-    """Time of the change on the clock of the lookout."""
+    """Seconds that the lookout had watched before the change."""
     has_counted: bool = False
     """Whether the process has changed since it was first seen."""
 
 
 class Lookout:
-    """Reads which processes are in a folder, and remembers when their counts went up."""
+    """Reads which processes are in a folder, and remembers when their counts went up.
 
-    def __init__(self, folder: Place, clock: Callable[[], float] = time.monotonic) -> None:
-        self._folder, self._clock = folder, clock
+    `own` is the nonce of this process. Time in which this process does not see its own counts hardly counts: the
+    storage has failed, so the others cannot be seen either.
+    """
+
+    def __init__(self, folder: Place, own: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder, self._own, self._clock = folder, own, clock
         self._sightings: dict[str, _Sighting] = {}
+        self._watched_s, self._saw_own_at = 0.0, clock()
 
     def look(self) -> dict[str, Member]:
         """Return all processes by their nonces, the dead ones too, in the order in which they were first seen."""
-        for member in _members(self._folder):
-            before = self._sightings.get(member.nonce)
-            # A file alone does not show that its process lives: only a change that this process sees does.
-            if before is None or before.member != member:
-                self._sightings[member.nonce] = _Sighting(member, self._clock(), has_counted=before is not None)
+        # All files are read first: after an error, the look does not count.
+        changed = [member for member in _members(self._folder) if self._has_changed(member)]
+        if any(member.nonce == self._own for member in changed):
+            now = self._clock()
+            self._watched_s += min(now - self._saw_own_at, MAX_GAP_S)
+            self._saw_own_at = now
+        for member in changed:
+            has_counted = member.nonce in self._sightings
+            self._sightings[member.nonce] = _Sighting(member, self._watched_s, has_counted)
         return {nonce: sighting.member for nonce, sighting in self._sightings.items()}
+
+    def _has_changed(self, member: Member) -> bool:
+        # A file alone does not show that its process lives: only a change that this process sees does.
+        before = self._sightings.get(member.nonce)
+        return before is None or before.member != member
 
     def is_silent(self, nonce: str) -> bool:
         """Return whether a process has not counted for so long that it must be dead."""
-        return self._clock() - self._sightings[nonce].at > SILENT_S
+        return self._watched_s - self._sightings[nonce].at > SILENT_S
 
     def alive(self) -> dict[str, Member]:
         """Return the processes that have counted since they were first seen, have not ended, and are not silent."""
@@ -239,8 +256,10 @@ class Lookout:
 
 
 def _members(folder: Place) -> Iterator[Member]:
-    for path in folder.glob("*.json"):
-        if not path.name.endswith(MEMBERS_FILE) and (content := _read(path)):
+    # Not `glob`, which takes an error of the file system for an empty folder since Python 3.13.
+    for path in unless_missing(lambda: [*folder.iterdir()]) or ():
+        is_member = path.name.endswith(".json") and not path.name.endswith(MEMBERS_FILE)
+        if is_member and (content := _read(path)):
             yield Member(**content)
 
 

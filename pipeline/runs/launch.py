@@ -26,6 +26,7 @@ from pipeline.errors import (
     TrainingError,
     error_to_json,
 )
+from pipeline.monitor.open_metrics import METRICS
 from pipeline.rendezvous import report_end
 from pipeline.rendezvous.servers import CLUSTER, steps_of_epoch
 from pipeline.runs.files import RESULT, with_moved_addresses
@@ -195,6 +196,7 @@ class TrainingProcess:
             TrainingError: If it ended without storing an error.
         """
         code = self._process.wait() if self._process else 0
+        self._remove_metrics()
         if code == EXIT_PREEMPTED:
             raise Preempted("the training was asked to stop: run it again to continue from its last checkpoint")
         result = result_of(self._run)
@@ -223,6 +225,12 @@ class TrainingProcess:
         """Request a stop. After the grace time, kill the process and all processes that it started."""
         if self._process is not None:
             stop_process(self._process)
+            self._remove_metrics()
+
+    def _remove_metrics(self) -> None:
+        """Remove the values for dashboards, which a process leaves that is killed or has to end at once."""
+        with suppress(OSError):  # The end of the training matters more.
+            (self._run.folder / METRICS).unlink(missing_ok=True)
 
 
 def _ending(code: int) -> str:

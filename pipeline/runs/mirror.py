@@ -11,14 +11,14 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from pipeline import storage
 from pipeline.config.allowed import require_output
-from pipeline.errors import ConflictError, TenfoldError, TrainingError
+from pipeline.errors import ConflictError, RunTakenOver, TenfoldError
 from pipeline.monitor.open_metrics import METRICS
 from pipeline.monitor.record import closed_name
 from pipeline.rendezvous.servers import CLUSTER, SERVERS
@@ -41,9 +41,11 @@ _LAST = (RUN, BEST, RESULT)
 before."""
 _OF_OTHERS = (f"{SERVERS}/", f"{CLUSTER}/")
 """The other servers mirror the first folder themselves, and all servers use the second one in the bucket directly."""
-_CHECKPOINTS = "checkpoints/"
-_REPLACED = (_CHECKPOINTS, "model-")
+_CHECKPOINTS, _MODELS = "checkpoints/", "model-"
+_REPLACED = (_CHECKPOINTS, _MODELS)
 """A training removes these files when it has newer ones."""
+SYNC_ATTEMPTS = 3
+"""A training may remove a file between listing and reading. All are then listed again at once, this many times."""
 FETCH_ATTEMPTS = 5
 """A training that goes on may replace a file between listing and reading. The whole list is then tried again."""
 FETCHERS = 8
@@ -70,9 +72,19 @@ class Mirror:
 
         Raises:
             StorageError, AccessError: If the bucket cannot be used.
-            TrainingError: If another worker has taken the run over.
-            FileNotFoundError: If a file was removed meanwhile. The next call uploads the rest.
+            RunTakenOver: If another worker has taken the run over.
+            FileNotFoundError: If files were removed meanwhile in all of SYNC_ATTEMPTS attempts.
         """
+        for attempt in range(SYNC_ATTEMPTS):
+            try:
+                # If uploads take longer than epochs, the newest checkpoint is gone after those of several models.
+                self._sync_listed(only_newest_model=attempt > 0)
+                return
+            except FileNotFoundError:
+                if attempt == SYNC_ATTEMPTS - 1:
+                    raise
+
+    def _sync_listed(self, only_newest_model: bool) -> None:
         there = self._known()
         # Before the checkpoints are listed: those of a training that is complete are its last ones.
         is_complete = (self._folder / RESULT).exists()
@@ -91,26 +103,35 @@ class Mirror:
         has_newer = any(there.get(name) != version for name, version in checkpoints.items())
         if changed or last or has_newer or replaced:
             self._require_ours()
+        models = sorted(name for name in files if name.startswith(_MODELS))
+        self._bring_newest_first({name: files[name] for name in models[-1 if only_newest_model else 0 :]})
         for name in changed:
-            self._bring(name, files[name])
+            if name not in models:
+                self._bring(name, files[name])
         for name, version, content in last:
             if name == RESULT:  # Once it is there, another training may continue from the last checkpoint.
-                self._bring_checkpoints(checkpoints)
+                self._bring_newest_first(checkpoints)
             self._replace(name, content)
             there[name] = version
-        self._bring_checkpoints(checkpoints)
+        self._bring_newest_first(checkpoints)
         # After the uploads: at any time, the bucket has a checkpoint and the models that it needs.
         for name in replaced:
             (self._place / name).unlink(missing_ok=True)
             del there[name]
 
-    def _bring_checkpoints(self, checkpoints: Mapping[str, _Version]) -> None:
-        """Upload new checkpoints, the newest first: if the worker is killed meanwhile, the next one loses least."""
-        for name in sorted(checkpoints, reverse=True):
-            if self._known().get(name) != checkpoints[name]:
+    def _bring_newest_first(self, files: Mapping[str, _Version]) -> None:
+        """Upload new checkpoints or models. If the worker is killed meanwhile, the next one loses least.
+
+        Older ones that were replaced meanwhile are left out. Raises FileNotFoundError if the newest one was replaced.
+        """
+        for name in sorted(files, reverse=True):
+            if self._known().get(name) != files[name]:
                 self._require_ours()  # Uploads may have taken minutes, and the next worker writes under the same names.
-                with suppress(FileNotFoundError):  # A newer checkpoint has replaced it. The next call uploads that.
-                    self._bring(name, checkpoints[name])
+                try:
+                    self._bring(name, files[name])
+                except FileNotFoundError:
+                    if name == max(files):
+                        raise
 
     def _bring(self, name: str, version: _Version) -> None:
         _copy(self._folder / name, self._place / name)
@@ -139,48 +160,59 @@ class Mirror:
 
     def _require_ours(self) -> None:
         if _owner(self._place) != self._owner:
-            raise TrainingError(f"another worker is writing {self._place} now: let it finish the run, or run again")
+            raise RunTakenOver(f"another worker is writing {self._place} now: let it finish the run, or run again")
 
 
 @contextmanager
-def mirrored(folder: Path, place: Place, every_s: float = EVERY_S) -> Iterator[None]:
+def mirrored(
+    folder: Path, place: Place, leave: Callable[[TenfoldError], None], every_s: float = EVERY_S
+) -> Iterator[None]:
     """Upload changes in `folder` to `place` every few seconds, and the rest at the end. Do nothing for a local place.
 
-    An outage during the block costs warnings. If the bucket cannot be used at the end, it raises what `Mirror.sync`
-    does, unless the block itself failed.
+    An outage during the block costs warnings. If another worker takes the run over, a thread calls `leave` with the
+    error, because nothing of the block would be kept. If the bucket cannot be used at the end, it raises what
+    `Mirror.sync` does, unless the block itself failed.
     """
     if isinstance(place, Path):
         yield
         return
     mirror, ended = Mirror(folder, place), threading.Event()
-    thread = threading.Thread(target=_keep_up, args=(mirror, ended, every_s), name="mirror", daemon=True)
+    thread = threading.Thread(target=_keep_up, args=(mirror, ended, leave, every_s), name="mirror", daemon=True)
     thread.start()
     try:
         yield
     # The error of the block is the one to report, so an outage of the bucket is only a warning here.
     except BaseException:
         _end(thread, ended)
-        _tried(mirror)
+        with suppress(RunTakenOver):
+            _tried(mirror)
         raise
     _end(thread, ended)
     mirror.sync()
 
 
-def _keep_up(mirror: Mirror, ended: threading.Event, every_s: float) -> None:
+def _keep_up(mirror: Mirror, ended: threading.Event, leave: Callable[[TenfoldError], None], every_s: float) -> None:
     took = 0.0
     while not ended.wait(max(every_s, IDLE_SHARE * took)):
         start = time.monotonic()
-        _tried(mirror)
-        took = time.monotonic() - start
+        try:
+            # A failed attempt may have waited for minutes, and the next one must not wait for nine times as long.
+            took = time.monotonic() - start if _tried(mirror) else 0.0
+        except RunTakenOver as error:
+            leave(error)
+            return
 
 
-def _tried(mirror: Mirror) -> None:
+def _tried(mirror: Mirror) -> bool:
+    """Return whether all changes are in the bucket. Raises RunTakenOver."""
     try:
         mirror.sync()
-    except FileNotFoundError:  # The training removed an old model between listing and reading.
-        pass
+        return True
+    except RunTakenOver:
+        raise
     except (TenfoldError, OSError) as error:
         _log.warning("the run cannot be copied to the bucket for now: %s", error)
+        return False
 
 
 def _end(thread: threading.Thread, ended: threading.Event) -> None:

@@ -112,7 +112,7 @@ def _train(folder: Path, stop: Stop, leave: Callable[[TenfoldError], None]) -> N
 
         gpus.confirm()
         stall_s = 60 * run.settings.stall_minutes
-        with mirrored(run.folder, run.place):
+        with mirrored(run.folder, run.place, leave):
             with _failing_in_time(stop, leave), watched(run.folder, stall_s, leave) as heartbeat:
                 run_job(run, stop.requested.is_set, cluster, heartbeat, stop.enter)
             # Within the mirror, because Comet's offline archive must reach the bucket, too.

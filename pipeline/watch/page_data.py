@@ -24,6 +24,7 @@ def page_data(
     shown: str = "",
     heartbeats: Heartbeats | None = None,
     builds_dataset: bool = True,
+    is_copy: bool = False,
 ) -> dict[str, Any]:
     """Return what the page of a training draws.
 
@@ -40,6 +41,7 @@ def page_data(
         shown: The name `frames` of the figures that the page has. If they are still the right ones, `figures` is None.
         heartbeats: Remembers earlier answers. Without it, this is the first look at the training.
         builds_dataset: Whether a run as that of the training can build a dataset, on which to continue.
+        is_copy: Whether the folder is a copy of files in a bucket, which has new samples less often.
     """
     heartbeats = heartbeats or Heartbeats()
     files = load_files(training)
@@ -50,9 +52,10 @@ def page_data(
     name = f"{crc32(repr(figures).encode()):08x}"
     # The page draws other figures now, whose charts begin empty: it needs all rows.
     after = after if name == shown else None
+    silent_s = _silent_s(heartbeats, training, whole, is_over or files.is_complete)
     return {
         "status": {
-            **status(files, whole, is_over, _silent_s(heartbeats, training, whole, is_over or files.is_complete)),
+            **status(files, whole, is_over, silent_s, is_copy),
             "changes": _changes(files, training, is_over or files.is_complete, builds_dataset),
         },
         "frames": name,

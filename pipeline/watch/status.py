@@ -13,6 +13,7 @@ from pipeline.monitor.aggregation import ROWS
 from pipeline.monitor.diagnosis import percent, three_digits
 from pipeline.monitor.gpu_columns import busy_pct, gpus
 from pipeline.monitor.limits import Limit
+from pipeline.monitor.overview import SHARE
 from pipeline.monitor.verdict import MIN_STEPS
 from pipeline.report.drawing import format_count
 from pipeline.report.figures import learning_sentence, spent_sentence
@@ -35,18 +36,20 @@ MAX_ROWS = 100
 Rows = list[list[str]]
 
 
-def status(files: RunFiles, view: View, is_over: bool, silent_s: Mapping[int, float]) -> dict[str, Any]:
+def status(
+    files: RunFiles, view: View, is_over: bool, silent_s: Mapping[int, float], is_copy: bool = False
+) -> dict[str, Any]:
     """Return all that a page shows of a training beside its curves.
 
     `is_over` says whether Airflow has ended the run. `silent_s` has the seconds since the newest sample of each
-    training server changed, by the index of the server.
+    training server changed, by the index of the server. `is_copy` says whether the training is in a bucket.
     """
     step = last_step(view.batches)
     decision, last = files.decision, last_sample(view.samples)
     judged = _with_current_verdict(files, last)
     return {
         "title": f"{files.settings.get('dataset_name', '')}: {files.settings.get('model') or ''}".strip(": "),
-        **_state(files, view, step, is_over, silent_s[0]),
+        **_state(files, view, step, is_over, silent_s[0], max_silent_s(view) if is_copy else SILENT_S),
         "progress": progress(files, step),
         "verdict": _verdict(files, view, is_over, now=last + silent_s[0]),
         "promotion": decision and {"outcome": decision.outcome, "name": decision.badge, "reason": decision.reason},
@@ -79,10 +82,19 @@ def progress(files: RunFiles, step: int) -> float | None:
     return min(1.0, step / whole) if whole else None
 
 
-def state_of(files: RunFiles, step: int, silent_s: float, is_over: bool) -> str:
+def max_silent_s(view: View) -> float:
+    """Return the seconds without a sample after which something is wrong with a training in a bucket.
+
+    Its copy has a new sample only when an interval of the overview is complete.
+    """
+    return max(SILENT_S, 2 * (last_sample(view.samples) - view.start) / SHARE)
+
+
+def state_of(files: RunFiles, step: int, silent_s: float, is_over: bool, limit_s: float = SILENT_S) -> str:
     """Return one of trained, stopped, starting, silent, evaluating and training.
 
-    `step` is the last step, 0 before the first one. `silent_s` are the seconds since the newest sample changed.
+    `step` is the last step, 0 before the first one. `silent_s` are the seconds since the newest sample changed, and
+    `limit_s` is how long that may be.
     """
     if files.is_complete:
         return "trained"
@@ -90,13 +102,13 @@ def state_of(files: RunFiles, step: int, silent_s: float, is_over: bool) -> str:
         return "stopped"
     if not step:
         return "starting"
-    if silent_s > SILENT_S:
+    if silent_s > limit_s:
         return "silent"
     return "evaluating" if step >= files.epochs * files.steps_per_epoch > 0 else "training"
 
 
-def _state(files: RunFiles, view: View, step: int, is_over: bool, silent_s: float) -> dict[str, str]:
-    state = state_of(files, step, silent_s, is_over)
+def _state(files: RunFiles, view: View, step: int, is_over: bool, silent_s: float, limit_s: float) -> dict[str, str]:
+    state = state_of(files, step, silent_s, is_over, limit_s)
     ended = f"in {_position(files, step)}" if step else "before its first step was complete"
     sentences = {
         "trained": f"trained for {format_count(len(view.epochs), 'epoch')}",
@@ -104,15 +116,15 @@ def _state(files: RunFiles, view: View, step: int, is_over: bool, silent_s: floa
         "starting": "loading TensorFlow, the model and the first batches",
         "silent": f"no sample for {duration(silent_s)}: Airflow may retry the task soon",
         "evaluating": "all epochs are done; the best model is being evaluated and exported",
-        "training": f"{_position(files, step)}{_sign_of_life(view)}",
+        "training": f"{_position(files, step)}{_sign_of_life(view, limit_s)}",
     }
     return {"state": state, "words": sentences[state]}
 
 
-def _sign_of_life(view: View) -> str:
+def _sign_of_life(view: View, limit_s: float) -> str:
     """Return how old the last sample is. Nothing if that is no sign of life, or if the clocks of machines differ."""
     age = time.time() - last_sample(view.samples)
-    return f"; the last sample came {age:.0f} s ago" if 0 <= age <= SILENT_S else ""
+    return f"; the last sample came {age:.0f} s ago" if 0 <= age <= limit_s else ""
 
 
 def _position(files: RunFiles, step: int) -> str:

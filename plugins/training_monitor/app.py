@@ -370,7 +370,16 @@ def _content(
             span = copies.fetch_span(training, span)
         except StorageError:  # Its bucket is slow. The page asks again, and shows the overview until then.
             span = span._replace(is_close=False)
-    content = page_data(folder, run.is_over, after, span, shown, state.heartbeats, builds_dataset=run.dag_id in DAGS)
+    content = page_data(
+        folder,
+        run.is_over,
+        after,
+        span,
+        shown,
+        state.heartbeats,
+        builds_dataset=run.dag_id in DAGS,
+        is_copy=not isinstance(training, Path),
+    )
     _add_airflow_state(run, content["status"])
     content["status"]["name"] = STATE_NAMES[content["status"]["state"]]
     [counts] = counts_in_time([run.dataset], state.questions)

@@ -4,9 +4,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from pandas.testing import assert_frame_equal
 
 from pipeline.monitor.epochs import usual_epochs, whole_epochs
-from pipeline.monitor.record import RecordSink, rows
+from pipeline.monitor.record import RecordSink, closed, rows, segments
 from pipeline.monitor.row import Row
 from tests.monitor.epoch_records import EXAMPLES, STEPS, record_epochs
 
@@ -52,6 +53,22 @@ def test_the_pause_between_two_attempts_is_no_time_of_an_epoch(tmp_path: Path):
     epochs = whole_epochs(resumed)
     assert epochs["starts"].tolist() == [True, False, True, True]
     assert epochs["whole_s"].tolist() == pytest.approx([3.0] * 4)
+
+
+def test_the_batches_of_earlier_epochs_are_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """A process began in the third newest of 12 epochs."""
+    whole, record = record_epochs(tmp_path / "whole", [(1.0, 2.0)] * 12, validation=0.5), tmp_path / "record"
+    with closing(RecordSink(record, segment_bytes=1_000)) as sink:
+        for kind in ("batches", "epochs"):
+            for row in rows(whole, kind):
+                first = {"first": 1.0} if kind == "batches" and row.step == 9 * STEPS + 1 else {}
+                sink.write(Row(kind, row.time, row.step, row.values | first))
+    expected = whole_epochs(record)
+    assert expected.index.tolist() == [*range(1, 13)]
+    closed(segments(record, "batches")[0]).write_bytes(b"damaged")  # Reading it logs a warning.
+    for last in (1, 2, 3, 4):
+        assert_frame_equal(whole_epochs(record, last=last), expected[-last:])
+    assert not caplog.records
 
 
 def test_a_missing_epoch_hides_when_the_next_one_began(tmp_path: Path):

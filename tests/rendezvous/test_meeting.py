@@ -136,6 +136,36 @@ def test_a_silent_server_counts_as_dead(start: Start, monkeypatch: pytest.Monkey
     assert "has given no sign of life" in str(first.cluster.loss())
 
 
+@pytest.mark.parametrize("can_look", [False, True])
+def test_an_outage_of_the_storage_is_no_silence_of_a_server(tmp_path: Path, can_look: bool):
+    """For ten minutes, no server can count. `can_look` is whether they can read the files meanwhile."""
+    now = 0.0
+    own, other = (presence.Presence(tmp_path, presence._member(Server(index, 2))) for index in range(2))
+    lookout = presence.Lookout(tmp_path, own.nonce, lambda: now)
+    for each in (own, other):
+        each.count()
+    lookout.look()
+    while now < 600:
+        now += 5
+        if can_look:
+            lookout.look()
+            assert not lookout.is_silent(other.nonce)
+    own.count()  # The other server counts a few seconds later.
+    lookout.look()
+    assert not lookout.is_silent(other.nonce)
+    while not lookout.is_silent(other.nonce):
+        now += 5
+        own.count()
+        lookout.look()
+    assert now - 600 == pytest.approx(presence.SILENT_S, abs=2 * presence.MAX_GAP_S)
+
+
+def test_a_folder_that_cannot_be_listed_is_not_taken_for_an_empty_one(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        presence.Lookout(tmp_path / "file", "own").look()
+
+
 def test_a_restarted_server_ends_its_old_cluster(start: Start):
     first, second = cluster_of(start, 2)
     start(1, 2)
@@ -231,7 +261,7 @@ def test_a_concurrent_heartbeat_does_not_undo_the_end_of_a_server(tmp_path: Path
     ending.set()
     counting.join()
     own.count()
-    [member] = presence.Lookout(tmp_path).look().values()
+    [member] = presence.Lookout(tmp_path, own.nonce).look().values()
     assert (member.is_done, member.count) == (True, 2)
 
 
@@ -258,7 +288,7 @@ def test_heartbeats_continue_after_a_failed_one(
             count()
 
         monkeypatch.setattr(there, "count", refuses_once)
-        lookout = presence.Lookout(tmp_path)
+        lookout = presence.Lookout(tmp_path, there.nonce)
         until(lambda: bool(refused))
         before = lookout.look()[there.nonce].count
         until(lambda: lookout.look()[there.nonce].count > before)

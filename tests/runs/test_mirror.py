@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import storage
-from pipeline.errors import AccessError, StorageError, TrainingError
+from pipeline.errors import AccessError, RunTakenOver, StorageError, TenfoldError, TrainingError
 from pipeline.monitor import Row, read
 from pipeline.monitor.record import RecordSink
 from pipeline.report import REPORT_FILES
@@ -147,6 +147,54 @@ def test_the_newest_checkpoint_is_uploaded_first_and_a_removed_one_is_skipped(
     assert list(there(gcs)) == ["checkpoints/checkpoint-2.npz"]
 
 
+class Epochs:
+    """A training with four models and three checkpoints. It ends epochs while a file is copied to the bucket."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder, self._copy = folder, mirror._copy
+        self.done, self.per_copy = 0, 0
+        monkeypatch.setattr(mirror, "_copy", self._copy_slowly)
+
+    def end(self, epochs: int) -> None:
+        for _ in range(epochs):
+            self.done += 1
+            names = (f"model-{self.done:05d}.keras", "best.json", f"checkpoints/checkpoint-{self.done:05d}.npz")
+            write(self._folder, dict.fromkeys(names, f"{self.done}"))
+            for old in (f"model-{self.done - 4:05d}.keras", f"checkpoints/checkpoint-{self.done - 3:05d}.npz"):
+                (self._folder / old).unlink(missing_ok=True)
+
+    def _copy_slowly(self, path: Path, place: BucketPath) -> None:
+        self._copy(path, place)
+        if path.suffix in (".keras", ".npz"):
+            self.end(self.per_copy)
+
+
+def test_a_model_that_is_removed_during_the_uploads_does_not_hold_back_the_checkpoints(
+    gcs: FakeGcs, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    training = Epochs(folder, monkeypatch)
+    training.end(4)
+    training.per_copy = 1
+    ours = Mirror(folder, PLACE)
+    ours.sync()
+    found = there(gcs)
+    checkpoint = max(int(name[-9:-4]) for name in found if name.endswith(".npz"))
+    assert checkpoint >= 4
+    assert {f"model-{checkpoint:05d}.keras", f"model-{int(found['best.json']):05d}.keras"} <= found.keys()
+
+
+def test_the_bucket_gets_checkpoints_although_an_upload_takes_longer_than_an_epoch(
+    gcs: FakeGcs, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    training = Epochs(folder, monkeypatch)
+    training.end(4)
+    training.per_copy = 2
+    Mirror(folder, PLACE).sync()
+    found = there(gcs)
+    assert any(name.endswith(".npz") for name in found)
+    assert f"model-{int(found['best.json']):05d}.keras" in found
+
+
 def test_no_checkpoint_is_uploaded_after_another_worker_took_over(
     gcs: FakeGcs, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -179,7 +227,7 @@ def test_only_replaced_checkpoints_and_models_are_deleted(gcs: FakeGcs, folder: 
 
 
 def test_files_are_uploaded_during_the_training_and_at_its_end(gcs: FakeGcs, folder: Path):
-    with mirrored(folder, PLACE, every_s=0.01):
+    with mirrored(folder, PLACE, pytest.fail, every_s=0.01):
         write(folder, {"run.json": "r"})
         until(lambda: "run.json" in there(gcs))
         with pytest.MonkeyPatch.context() as patch:
@@ -190,7 +238,7 @@ def test_files_are_uploaded_during_the_training_and_at_its_end(gcs: FakeGcs, fol
 
 def test_an_outage_during_the_training_is_only_a_warning(gcs: FakeGcs, folder: Path, caplog: pytest.LogCaptureFixture):
     fault = gcs.fail("status", on="insert|list|get", code=403, times=None)
-    with mirrored(folder, PLACE, every_s=0.01):
+    with mirrored(folder, PLACE, pytest.fail, every_s=0.01):
         write(folder, {"run.json": "r"})
         until(lambda: fault.fired and "cannot be copied to the bucket for now" in caplog.text)
         fault.release()
@@ -200,7 +248,7 @@ def test_an_outage_during_the_training_is_only_a_warning(gcs: FakeGcs, folder: P
 def test_an_outage_at_the_end_is_an_error(gcs: FakeGcs, folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(google, "DEADLINE_S", 0.5)
     fault = gcs.fail("status", on="insert", matches="result", times=None)
-    with pytest.raises(StorageError, match="did not answer within"), mirrored(folder, PLACE):
+    with pytest.raises(StorageError, match="did not answer within"), mirrored(folder, PLACE, pytest.fail):
         write(folder, {"result.json": "done"})
     assert fault.fired
     assert there(gcs) == {}
@@ -212,7 +260,7 @@ def test_an_outage_at_the_end_is_an_error(gcs: FakeGcs, folder: Path, monkeypatc
 def test_an_error_of_the_mirror_does_not_hide_the_error_of_the_training(gcs: FakeGcs, folder: Path):
     fault = gcs.fail("status", code=403, times=None)
     write(folder, {"run.json": "r"})
-    with pytest.raises(TrainingError, match="NaN"), mirrored(folder, PLACE):
+    with pytest.raises(TrainingError, match="NaN"), mirrored(folder, PLACE, pytest.fail):
         raise TrainingError("NaN")
     assert fault.fired
 
@@ -252,6 +300,20 @@ def test_a_worker_stops_uploading_after_another_worker_took_over(gcs: FakeGcs, f
     with pytest.raises(TrainingError, match="another worker"):
         ours.sync()
     assert there(gcs) == {"run.json": b"r"}
+
+
+def test_a_training_ends_after_another_worker_took_its_run_over(gcs: FakeGcs, folder: Path, tmp_path: Path):
+    left: list[TenfoldError] = []
+
+    def train() -> None:
+        with mirrored(folder, PLACE, left.append, every_s=0.01):
+            claim(tmp_path / "other", PLACE)
+            write(folder, {"run.json": "late"})
+            until(lambda: left)
+
+    with pytest.raises(RunTakenOver):
+        train()
+    assert [type(error) for error in left] == [RunTakenOver]
 
 
 @pytest.mark.parametrize("name", ["run.json", "best.json", "result.json"])
@@ -398,7 +460,7 @@ def test_the_records_of_all_servers_are_fetched(gcs: FakeGcs, folder: Path, tmp_
 
 
 def test_a_local_workspace_is_not_mirrored(tmp_path: Path):
-    with mirrored(tmp_path / "run", tmp_path / "run"):
+    with mirrored(tmp_path / "run", tmp_path / "run", pytest.fail):
         pass
     assert list(tmp_path.iterdir()) == []
 

@@ -44,7 +44,7 @@ def elsewhere(settings: Settings, tmp_path: Path) -> Settings:
 
 def trained(run: Run, stopping: Callable[[], bool]) -> None:
     """Train as the training process does."""
-    with mirrored(run.folder, run.place):
+    with mirrored(run.folder, run.place, pytest.fail):
         run_job(run, stopping)
 
 

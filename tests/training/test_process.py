@@ -26,6 +26,7 @@ from pipeline.errors import (
     TrainingError,
 )
 from pipeline.monitor import last_row, read
+from pipeline.monitor.open_metrics import METRICS
 from pipeline.runs import run as runs
 from pipeline.runs.launch import TrainingProcess, load_trained_result, prepare_run, train
 from pipeline.runs.requirements import require_startable
@@ -137,10 +138,13 @@ def test_bad_input_in_the_training_process_is_raised_in_its_parent(settings: Set
 def test_a_killed_training_process_is_an_error_with_its_signal(settings: Settings, dataset: Path):
     run = prepare_run(settings, dataset, "run")
     process = TrainingProcess(run, output=1)
+    (run.folder / METRICS).touch()
     os.kill(process._process.pid, signal.SIGKILL)
     with pytest.raises(TrainingError, match="SIGKILL"):
         process.wait()
     assert load_result(run.folder) is None
+    # Otherwise, a dashboard would show its last values for ever.
+    assert not (run.folder / METRICS).exists()
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@
 
 import json
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from pipeline.monitor.overview import OVERVIEW, OverviewSink
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.runs.files import RUN_FORMAT
@@ -72,6 +74,27 @@ def test_a_training_without_changes_becomes_silent(folder: Path, skew: float) ->
     assert look() == ("silent", "no sample for 46 s: Airflow may retry the task soon")
     sample(folder, 1e9 + clock.now + skew)
     assert look()[0] == "training"
+
+
+def test_an_interval_of_the_overview_is_no_silence_of_a_long_training_in_a_bucket(folder: Path) -> None:
+    """After ten hours, the copy of a training in a bucket has a new sample every 90 s."""
+    clock = Clock()
+
+    def look() -> str:
+        found = page_data(folder, is_over=False, heartbeats=clock.heartbeats, is_copy=True)["status"]
+        return str(found["state"])
+
+    start = clock.now - 36_000
+    with closing(OverviewSink(folder / OVERVIEW)) as sink:
+        for seconds in range(0, 36_000, 30):
+            step = {"step/time_ms": 80.0, "input/wait_ms": 8.0, "input/examples": 8}
+            sink.write(Row("samples", 1e9 + start + seconds, 1, {"sys/cpu_pct": 50.0}))
+            sink.write(Row("batches", 1e9 + start + seconds, 1 + seconds // 100, step))
+    assert look() == "training"
+    clock.now += 120
+    assert look() == "training"
+    clock.now += 120
+    assert look() == "silent"
 
 
 def test_an_old_training_is_silent_at_the_first_look() -> None:
