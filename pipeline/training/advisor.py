@@ -147,7 +147,7 @@ class Advisor:
             # An epoch may have millions of steps, and there is a verdict every minute.
             if newest is None or (known is not None and len(known) and newest["step"] == known.index[-1]):
                 return known
-            found = whole_epochs(record, since).loc[last:]
+            found = whole_epochs(record, since, 2 * LAST_EPOCHS).loc[last:]
             if known is not None and last:
                 found = pandas.concat([known.loc[: last - 1], found])
             self._ended = found[-2 * LAST_EPOCHS :]

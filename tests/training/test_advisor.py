@@ -165,8 +165,8 @@ def test_an_old_part_of_the_record_is_read_once(tmp_path: Path, monkeypatch: pyt
     whole, growing = record_epochs(tmp_path / "whole", [(1.0, 2.0)] * 12, validation=0.5), tmp_path / "record"
     counts = []
 
-    def whole_epochs_since(record: Path, since: float | None = None) -> pandas.DataFrame:
-        counts.append(len(found := whole_epochs(record, since)))
+    def whole_epochs_since(record: Path, since: float | None, last: int) -> pandas.DataFrame:
+        counts.append(len(found := whole_epochs(record, since, last)))
         return found
 
     monkeypatch.setattr("pipeline.training.advisor.whole_epochs", whole_epochs_since)
