@@ -128,9 +128,9 @@ def _row(prediction: "Prediction") -> Mapping[str, Any]:
 def facts_of_run(run: "Run", *, is_measured: bool) -> "Facts":
     """Return what is known of a training. With `is_measured`, the stages of its input are measured if they were not."""
     from pipeline.dataset.manifest import load_allowed
-    from pipeline.monitor.verdict import diagnose_run
     from pipeline.runs.changes import load_changes, newest_settings
-    from pipeline.runs.promises import epochs_since_change, last_change, machine_of, promises_on
+    from pipeline.runs.files import FREE_MEMORY
+    from pipeline.runs.promises import epochs_since_change, machine_of, promises_on, verdict_since_change
     from pipeline.storage import place_of
     from pipeline.system.host import host_facts
     from pipeline.tuning.predictions import facts_of
@@ -147,13 +147,12 @@ def facts_of_run(run: "Run", *, is_measured: bool) -> "Facts":
     examples = {name: split.examples for name, split in dataset.splits.items()}
     changes = load_changes(run.folder)
     return facts_of(
-        # Steps with other settings, and the first epoch with these, say nothing about the ones to come.
-        diagnose_run(run.folder, last_change(changes) + 1),
+        verdict_since_change(run.folder, changes),
         newest_settings(run.settings, changes),
         dataset.settings,
         examples,
         folder=run.folder,
-        memory_bytes=run.host.get("free_memory_bytes", 0),
+        memory_bytes=run.host.get(FREE_MEMORY, 0),
         kept=promises_on(run.folder, machine_of(host_facts())),
         epochs=epochs_since_change(run.folder / "record", changes),
     )

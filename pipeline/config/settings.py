@@ -61,6 +61,8 @@ from pipeline.storage import BucketPath, Place, is_bucket, place_of
 
 SHARDS_PER_SERVER = 10
 """Each training server gets this many training shards, unless `num_shards` sets their number."""
+MAX_PREFETCHED = 1024
+"""The largest value of `prefetch_batches`."""
 SMALLEST_INPUT = {"InceptionResNetV2": 75}
 """Smallest input of a model, in pixels, if Keras requires more than our own minimum of 32."""
 
@@ -723,7 +725,7 @@ class Settings(_SettingsToGate):
             4,
             title="Prefetched batches",
             ge=1,
-            le=1024,
+            le=MAX_PREFETCHED,
             description="Number of batches that each server keeps ready. More batches bridge longer pauses of the "
             "input but need more memory.",
         )

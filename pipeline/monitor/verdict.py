@@ -89,6 +89,8 @@ class Verdict:
     """Whether the steps only waited."""
     bridged_ms: Mapping[int, float] = field(default_factory=dict)
     """The mean wait of a step that would be left if this number of batches more could be ready."""
+    since: float = 0.0
+    """When the first of the steps ended (Unix s)."""
     slices_us: Sequence[float] = ()
     """Microseconds per example in slices of the steady steps, one after the other: how much the rate varies."""
 
@@ -172,6 +174,7 @@ def diagnose(batches: Table, samples: Table, epochs: "Table | None" = None, whol
         shares=shares,
         is_simulated=bool(simulated),
         bridged_ms=_bridged_ms(batches, steady),
+        since=float(np.asarray(batches["time"])[0]),
         slices_us=_slices_us(batches, steady),
     )
 

@@ -14,7 +14,7 @@ from pipeline.evaluation.answers import Answers
 from pipeline.evaluation.best_epoch import best_epoch
 from pipeline.evaluation.metrics import headline_in
 from pipeline.monitor.diagnosis import Spread, Summary, percent, spread, summarize, three_digits
-from pipeline.monitor.verdict import Verdict, diagnose_run, diagnose_server
+from pipeline.monitor.verdict import Verdict, diagnose_server
 from pipeline.report import card, figures, mistakes, utilization
 from pipeline.report import evaluation_section as evaluation
 from pipeline.report.about_run import links_of, settings_of
@@ -23,7 +23,14 @@ from pipeline.report.drawing import Figure, embedded
 from pipeline.report.input_stages import InputStages
 from pipeline.report.timeline import timeline as timeline_of
 from pipeline.runs.changes import load_changes, newest_settings
-from pipeline.runs.promises import epochs_since_change, last_change, machine_of, promises_on
+from pipeline.runs.files import FREE_MEMORY
+from pipeline.runs.promises import (
+    epochs_since_change,
+    last_change,
+    machine_of,
+    promises_on,
+    verdict_since_change,
+)
 from pipeline.runs.recorded_run import RecordedRun, load_recorded_run
 from pipeline.system.host import host_facts
 from pipeline.tuning.advice import advice
@@ -148,12 +155,12 @@ def speed(run: RecordedRun, summary: Summary, diagnosis: Verdict) -> Headline:
     first_fact = f"{diagnosis.sentence.partition('; ')[0].rstrip('.')}."
     prepared, splits = run.dataset.get("settings") or {}, run.dataset.get("splits") or {}
     examples = {name: int(split.get("examples", 0)) for name, split in splits.items()}
-    memory = run.files.host.get("free_memory_bytes", 0)
+    memory = run.files.host.get(FREE_MEMORY, 0)
     try:
         changes = load_changes(run.folder)
         settings = newest_settings(training_settings(run.files.settings), changes)
-        if changed := last_change(changes):  # The next thing to do follows from the steps with these settings.
-            diagnosis = diagnose_run(run.folder, changed + 1)
+        if last_change(changes):  # The next thing to do follows from the steps with these settings.
+            diagnosis = verdict_since_change(run.folder, changes)
         kept = promises_on(run.folder, machine_of(host_facts()))
         facts = facts_of(
             diagnosis,

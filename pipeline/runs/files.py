@@ -21,6 +21,8 @@ from pipeline.storage import Place
 if TYPE_CHECKING:
     from pipeline.evaluation.answers import Metric
 
+FREE_MEMORY = "free_memory_bytes"
+"""The fact of the host that says how much memory was free before the training."""
 RUN, RESULT, VERDICT, PROMOTION = "run.json", "result.json", "verdict.json", "promotion.json"
 BEST, FAILURE, MICRO_BATCHES = "best.json", "failure.json", "micro_batches.json"
 EARLY_END, CHANGES, STAGES, OFFERS = "early_end.json", "changes.jsonl", "stages.json", "offers.json"
@@ -221,8 +223,12 @@ def load_files(folder: Path) -> RunFiles:
 
 
 def facts(run_json: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield names and values of the content of `run.json`. Names of the host and of software begin with that."""
+    """Yield names and values of the content of `run.json`. Names of the host and of software begin with that.
+
+    The free memory is left out, because it differs between any two runs.
+    """
     yield from ((name.replace("_", " "), run_json[name]) for name in ("dataset", "dataset_version") if name in run_json)
     yield from (run_json.get("settings") or {}).items()
     for group in ("host", "software"):
-        yield from ((f"{group}: {name}", value) for name, value in (run_json.get(group) or {}).items())
+        named = (run_json.get(group) or {}).items()
+        yield from ((f"{group}: {name}", value) for name, value in named if name != FREE_MEMORY)

@@ -29,7 +29,7 @@ from pipeline.errors import (
 from pipeline.monitor.open_metrics import METRICS
 from pipeline.rendezvous import report_end
 from pipeline.rendezvous.servers import CLUSTER, steps_of_epoch
-from pipeline.runs.files import RESULT, with_moved_addresses
+from pipeline.runs.files import FREE_MEMORY, RESULT, with_moved_addresses
 from pipeline.runs.mirror import Mirror, claim
 from pipeline.runs.requirements import load_usable, require_startable
 from pipeline.runs.run import (
@@ -136,7 +136,7 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0,
             "usable_cores": usable_cores(),
             "memory_bytes": psutil.virtual_memory().total,
             # In a container, it may be much less. The training decides by it whether it keeps decoded images.
-            "free_memory_bytes": available_memory(),
+            FREE_MEMORY: available_memory(),
         },
         software=_software(),
         steps_per_epoch=steps_of_epoch(content.splits["train"].examples, servers, settings.batch_size // servers),

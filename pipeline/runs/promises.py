@@ -22,7 +22,9 @@ from pipeline.config.workspace import workspace_of
 from pipeline.errors import TenfoldError
 from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.epochs import usual_epochs, whole_epochs
-from pipeline.runs.changes import DATASET, Change, edit_lines, load_changes, replace_changes, save_copy
+from pipeline.monitor.limits import Limit
+from pipeline.monitor.verdict import Verdict, diagnose_run
+from pipeline.runs.changes import CONTINUES, DATASET, Change, edit_lines, load_changes, replace_changes, save_copy
 from pipeline.runs.files import RUN, read_or_empty
 from pipeline.storage import Place
 from pipeline.system.os_errors import unless_missing
@@ -122,8 +124,22 @@ def _settled(epochs: "pandas.DataFrame") -> "pandas.DataFrame":
 
 
 def last_change(changes: Iterable[Change]) -> int:
-    """Return the first epoch with the newest settings; 0 if no change was made."""
-    return max((change.epoch for change in changes if not change.refused), default=0)
+    """Return the first epoch with the newest settings; 0 if no change was made.
+
+    A training that ends for another one, or continues another one, has the same settings from its begin to its end.
+    """
+    own = (each for each in changes if not each.refused and each.field not in (DATASET, CONTINUES))
+    return max((each.epoch for each in own), default=0)
+
+
+def verdict_since_change(folder: Path, changes: Sequence[Change]) -> Verdict:
+    """Return the verdict on the steps of a training with the newest settings.
+
+    The first epoch after a change, which opens its input, counts only if no other one has enough steps.
+    """
+    changed = last_change(changes)
+    verdict = diagnose_run(folder, changed + 1)
+    return diagnose_run(folder, changed) if changed and verdict.limit is Limit.UNKNOWN else verdict
 
 
 def epochs_since_change(record: Path, changes: Iterable[Change]) -> "pandas.DataFrame":

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +50,8 @@ class Advisor:
         """Those of the last epoch, of which a verdict is, and the epochs that an offer is about."""
         self._verdict: Verdict | None = None
         """The last one; None if some of its steps may have had other settings."""
-        self._is_mixed = False
-        """Whether the settings have changed since the last verdict."""
+        self._changed_at = 0.0
+        """When a change of the settings was noticed, which is after the first epoch with it (Unix s)."""
         self._epochs: pandas.DataFrame | None = None
         """The `whole_epochs` before the verdict."""
         self._ended: pandas.DataFrame | None = None
@@ -76,7 +77,8 @@ class Advisor:
         # Before the lock, for which the training waits between two epochs: a long record takes seconds.
         epochs = self._whole_epochs() if self._is_on else None
         with self._lock:
-            self._verdict, self._is_mixed = None if self._is_mixed else verdict, False
+            # With slow steps, a verdict goes back over many minutes.
+            self._verdict = None if verdict.since < self._changed_at else verdict
             # Those with the current settings, but for the first, which opens its input.
             self._epochs = None if epochs is None else epochs.loc[self._since + 1 :]
             settings, is_known = self._settings, self._is_on and self._verdict is not None
@@ -102,8 +104,7 @@ class Advisor:
             is_new = settings != self._settings
             if is_new:
                 self._since = self._run.settings.epochs - epochs_left
-                # What was judged had the settings before. So will a part of what is judged next.
-                self._verdict, self._is_mixed = None, True
+                self._verdict, self._changed_at = None, time.time()
             if is_new or epochs_left <= FEWER_EPOCHS * self._epochs_left:
                 self._settings, self._epochs_left = settings, epochs_left
                 self._offer()

@@ -10,6 +10,7 @@ import numpy as np
 from pipeline.config.automatic import TrainingSettings
 from pipeline.config.example_kinds import IMAGES
 from pipeline.config.kept_images import USABLE, can_keep, kept_bytes
+from pipeline.config.settings import MAX_PREFETCHED
 from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.diagnosis import three_digits
 from pipeline.monitor.limits import BUSY, FINE, Limit, Part
@@ -34,8 +35,6 @@ CORES, GIGABYTES = "cores", "gigabytes_per_second"
 """Changes of the hardware, which no setting makes."""
 MORE_PREFETCHED = 4
 """How many times more batches are kept ready, if the input pauses."""
-MAX_PREFETCHED = 1024
-"""The largest value of `prefetch_batches`."""
 LOWEST_VALIDATION = 0.1
 """No smaller share of the examples for validation is predicted."""
 FORWARD = 1 / 3
@@ -155,7 +154,7 @@ class Facts:
     @property
     def fits_memory(self) -> bool:
         """Whether the decoded images fit in memory, as pipeline/input/cache.py decides it."""
-        return self.decoded_bytes <= self.memory_bytes * USABLE
+        return self.decoded_bytes <= (self.memory_bytes or inf) * USABLE
 
     @property
     def keeps_decoded(self) -> bool:
@@ -390,7 +389,7 @@ def _more_prefetched(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     batches = more_prefetched(settings)
     batch_bytes = 3.0 * settings.image_size**2 * settings.batch_size if settings.example_kind == IMAGES else 0.0
     more_bytes = batch_bytes * (batches - settings.prefetch_batches)
-    if more_bytes > (facts.memory_bytes or inf) / 2:
+    if batches == settings.prefetch_batches or more_bytes > (facts.memory_bytes or inf) * USABLE:
         return
     left_ms = np.interp(batches - settings.prefetch_batches, [*verdict.bridged_ms], [*verdict.bridged_ms.values()])
     saved_us = 1e3 * (verdict.wait_ms - left_ms) * (1e6 / verdict.examples_per_s) / (1e3 * verdict.step_ms)

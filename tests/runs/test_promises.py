@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.errors import DatasetError, SettingsError
 from pipeline.evaluation.estimates import Estimate
+from pipeline.monitor.limits import Limit
 from pipeline.monitor.record import RecordSink, rows
 from pipeline.runs.changes import CONTINUES, DATASET, Change, load_changes
 from pipeline.runs.files import CHANGES, RUN
@@ -17,11 +18,13 @@ from pipeline.runs.promises import (
     TABLE,
     Promise,
     epochs_since_change,
+    last_change,
     load_promises,
     promises_on,
     prove,
     save_promises,
     summary_of,
+    verdict_since_change,
     widened,
     with_measurements,
 )
@@ -59,6 +62,18 @@ def test_the_first_epoch_with_a_change_counts_only_until_another_one_has_ended(t
         assert with_measurements(record, [CHANGE], EPOCHS)[0].measured == pytest.approx(gain, abs=1e-3)
         assert [*epochs_since_change(record, [CHANGE]).index] == [*range(4, count + 1)]
         assert [*epochs_since_change(record, [replace(CHANGE, refused="why")]).index] == [*range(1, count + 1)]
+    # A training that continues another one, or ends for one, has had the same settings all the time.
+    of_datasets = [replace(CHANGE, field=field, epoch=epoch) for field, epoch in ((CONTINUES, 4), (DATASET, 9))]
+    assert last_change([CHANGE, *of_datasets]) == CHANGE.epoch
+    assert last_change(of_datasets) == 0
+
+
+def test_the_verdict_since_a_change_is_about_the_epochs_with_it(tmp_path: Path):
+    record_of(tmp_path / "record", [500.0, 500.0, 300.0, 200.0, 200.0])
+    for first_epoch, step_ms in ((0, 340.0), (3, 200.0), (4, 200.0)):
+        changes = [replace(CHANGE, epoch=first_epoch)] if first_epoch else []
+        assert verdict_since_change(tmp_path, changes).step_ms == pytest.approx(step_ms)
+    assert verdict_since_change(tmp_path, [replace(CHANGE, epoch=5)]).limit is Limit.UNKNOWN
 
 
 @pytest.mark.parametrize(

@@ -321,6 +321,8 @@ def test_a_larger_buffer_bridges_pauses():
 def test_a_larger_buffer_is_a_valid_setting_and_fits_in_memory():
     of = replace(verdict(Limit.BUFFER, us=100, wait=0.5, own_cores=0.1), bridged_ms={8: 0.2, 16: 0.0})
     assert found(facts(of, settings={"prefetch_batches": 300}), "prefetch_batches").change == {"prefetch_batches": 1024}
+    largest = facts(of, settings={"prefetch_batches": 1024})
+    assert not [each for each in predictions(largest) if "prefetch_batches" in each.change]
     # 12 batches of 10 images of 64 pixels.
     little = replace(facts(of, settings={"prefetch_batches": 4}), memory_bytes=2e6)
     assert not [each for each in predictions(little) if "prefetch_batches" in each.change]
