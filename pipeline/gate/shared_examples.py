@@ -129,7 +129,10 @@ def _is_leaked_by_group(examples: Examples) -> NDArray[np.bool_]:
 
 
 def _pairs_of_groups(leaked: NDArray[np.bool_], examples: Examples, max_pairs: int) -> Iterator[tuple[int, int]]:
-    """Yield, for each of the first groups with leaks, an example in training and one that is held back."""
+    """Yield a pair for each group with leaks, `max_pairs` at most.
+
+    A pair has the indices of an example in training, and of one in validation or test. Both are of the same group.
+    """
     groups, firsts = np.unique(examples.groups[leaked], return_index=True)
     for group, first in islice(zip(groups, firsts, strict=True), max_pairs):
         in_training = (examples.groups == group) & ~examples.held_back

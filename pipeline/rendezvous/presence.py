@@ -26,7 +26,7 @@ SILENT_S = 60.0
 """A server without a new count for this many seconds counts as dead. Network file systems show changes late."""
 MAX_GAP_S = 10.0
 """At most this many seconds between two own counts that a process sees are silence of the others. After a longer gap,
-the storage has failed: nobody could count or look."""
+the storage must have failed, so that no process could write its count, and none could read those of the others."""
 DONE = "done"
 """A process that ended without an error states this kind of end."""
 MEMBERS_FILE = ".members.json"

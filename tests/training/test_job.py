@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,11 +21,13 @@ from pipeline.monitor import read
 from pipeline.records import example
 from pipeline.records.format import read_image
 from pipeline.records.tfrecord import read_records
+from pipeline.runs.changes import load_changes, request_changes
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run, find_best_model, load_best, load_result
 from pipeline.storage import crc32c_of
 from pipeline.training.job import labels_of, run_job
 from pipeline.training.model.models import base_of, build_model, model_options
+from pipeline.training.served.export import export
 from tests.published import replace_record
 from tests.system.test_malloc import fetch_large_blocks, is_fetched, needs_counts
 
@@ -170,6 +173,16 @@ def test_a_rerun_after_the_last_epoch_only_evaluates_and_writes_the_result(run: 
     with np.load(run.folder / "predictions.npz") as predictions:
         assert set(predictions["predicted"]) == {1}
     assert len(read(run.folder / "record", "batches")) == len(before)
+
+
+def test_a_change_that_is_requested_during_the_export_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch):
+    def slow_export(*arguments: Any) -> None:
+        request_changes(run.training, {"prefetch_batches": 2}, by="Ada")
+        export(*arguments)
+
+    monkeypatch.setattr("pipeline.training.fit.export", slow_export)
+    run_job(run, never)
+    assert [change.refused for change in load_changes(run.training)] == ["the training was in its last epoch"]
 
 
 @pytest.mark.long
