@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from pipeline.images import appearance, coding, heif, jpeg_decoder, prepare, tiff
-from pipeline.images.header import JPEG_END, Header, read_header, without_profile
+from pipeline.images.header import JPEG_END, Header, Tables, read_header, without_profile
 from pipeline.images.pillow_internals import icc_profile, read_white_is_zero, without_pixel_limit
 from pipeline.images.prepare import Crop, Form, ProfileUse
 from pipeline.images.profiles import UNREADABLE
@@ -128,28 +128,21 @@ def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = (), key: str = 
 
 
 class Examiner:
-    """`examine` with one set of rules. If an image has the header of the last one, it takes 0.5 us instead of 4."""
+    """`examine` with one set of rules. An image with the tables of the last one takes half as long."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._head, self._height, self._width = b"", 0, 0
+        self._tables: Tables | None = None
 
     def examine(self, encoded: bytes, boxes: Sequence[Box] = (), key: str = "") -> UsableImage | Rejection:
         """Return the result of `examine`."""
         # Fast path: in most collections, the header alone decides that an image keeps its bytes.
-        if not boxes and encoded.endswith(JPEG_END):
-            if not (self._head and encoded.startswith(self._head)):
-                self._head, self._height, self._width = self._deciding_header(encoded)
-            if self._head:
-                return UsableImage(encoded, "JPEG", self._height, self._width, (), "JPEG", None, None)
+        if not boxes and self._rules.prepare == "keep" and encoded.endswith(JPEG_END):
+            header = read_header(encoded, self._tables)
+            if header and _is_decided_by_header(header, self._rules):
+                self._tables = header.tables
+                return UsableImage(encoded, "JPEG", header.height, header.width, (), "JPEG", None, None)
         return examine(encoded, self._rules, boxes, key)
-
-    def _deciding_header(self, encoded: bytes) -> tuple[bytes, int, int]:
-        """Return the header of a JPEG, height and width if they alone decide that its bytes are kept; else nothing."""
-        header = read_header(encoded)
-        if not header or self._rules.prepare != "keep" or not _is_decided_by_header(header, self._rules):
-            return b"", 0, 0
-        return encoded[: header.size], header.height, header.width
 
 
 def is_misnamed(key: str, source_format: str) -> bool:

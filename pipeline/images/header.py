@@ -18,6 +18,8 @@ KNOWN = frozenset({0xC0, 0xC1, 0xC2, 0xC4, SCAN, 0xDB, 0xDD, 0xFE, *range(0xE0, 
 _LAST_FRAME, _EXIF, _ICC, _ADOBE = 0xC2, 0xE1, 0xE2, 0xEE
 # Tables, comments and other data of applications. Nothing in them matters here. The number is that of both bytes.
 _PASSED = frozenset(FILL << 8 | code for code in KNOWN - {0xC0, 0xC1, _LAST_FRAME, SCAN, _EXIF, _ICC, _ADOBE})
+_FIRST_TABLE, _FIRST_DATA = 0xFFC0, 0xFFE0
+"""Tables and frames have markers from the first number on, data of applications and comments from the second one on."""
 ICC_MARK = b"ICC_PROFILE\0"
 PNG_CRITICAL = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
 # Bits, color type (gray or RGB), compression and filter. The standard has one compression and one filter.
@@ -33,6 +35,17 @@ _frame = struct.Struct(">BHHB").unpack_from
 _chunk = struct.Struct(">I4s").unpack_from
 
 
+class Tables(NamedTuple):
+    """The last segments of a JPEG before its scan: its tables and its frame, and no data of applications.
+
+    Files of one program and one size often share them, although their EXIF data and comments differ.
+    """
+
+    segments: bytes
+    frame: int
+    """Offset of the content of the frame."""
+
+
 class Header(NamedTuple):
     """The header of an image, if it is complete. `height` and `width` are in pixels, as stored."""
 
@@ -45,18 +58,19 @@ class Header(NamedTuple):
     """Whether its metadata may contain an orientation. False is certain."""
     profile: bytes = b""
     """The ICC profile. Empty if there is none, or if a PNG is in sRGB. UNREADABLE if it is broken."""
-    size: int = 0
-    """Bytes of a JPEG before the pixels of its first scan. Files of one size and program often share these bytes."""
+    tables: Tables | None = None
+    """None for a PNG, and for a JPEG that has data of applications after its first table."""
 
 
-def read_header(encoded: bytes) -> Header | None:
+def read_header(encoded: bytes, known: Tables | None = None) -> Header | None:
     """Return the header of a JPEG or PNG; None for another format, or if a part of it is missing or unknown.
 
-    Of a JPEG, this reads the segments before the first scan; of a PNG, the lengths of all chunks.
+    Of a JPEG, this reads the segments before the first scan; of a PNG, the lengths of all chunks. If a JPEG has the
+    `known` tables of another one, they are not read again.
     """
     try:
         if encoded.startswith(JPEG_MAGIC):
-            return _read_jpeg(encoded)
+            return _read_jpeg(encoded, known)
         return _read_png(encoded) if encoded.startswith(PNG_MAGIC) else None
     except (struct.error, IndexError):  # The file ends in the middle of a field.
         return None
@@ -83,11 +97,19 @@ def without_profile(encoded: bytes) -> bytes:
     return encoded
 
 
-def _read_jpeg(encoded: bytes) -> Header | None:
+def _read_jpeg(encoded: bytes, known: Tables | None) -> Header | None:
     offset, frame, odd_colors, may_be_turned = 2, 0, False, False
+    tables = last_data = 0
+    found: Tables | None = None
     profile_parts: list[bytes] = []
     while True:
         marker, length = _segment(encoded, offset)
+        if not tables and _FIRST_TABLE <= marker < _FIRST_DATA:
+            tables = offset
+            if known and encoded.startswith(known.segments, offset):
+                found, frame = known, offset + known.frame
+                offset += len(known.segments)
+                continue
         if marker in _PASSED:
             offset += 2 + length  # After a length below 2, there is no marker.
             continue
@@ -106,7 +128,10 @@ def _read_jpeg(encoded: bytes) -> Header | None:
             if frame:
                 return None
             frame = offset + 4
-        elif code == _EXIF:
+            offset += 2 + length
+            continue
+        last_data = offset
+        if code == _EXIF:
             segment = encoded[offset + 4 : offset + 2 + length]
             is_exif = segment.startswith(b"Exif\0\0")  # Otherwise, it is XMP.
             may_be_turned |= _exif_may_turn(segment[6:]) if is_exif else b"tiff:Orientation" in segment
@@ -116,8 +141,7 @@ def _read_jpeg(encoded: bytes) -> Header | None:
         elif code == _ADOBE:
             odd_colors |= encoded.startswith(b"Adobe", offset + 4) and encoded[offset + 15] > 1
         offset += 2 + length
-    size = offset + 2 + length
-    if not frame or size > len(encoded):
+    if not frame or offset + 2 + length > len(encoded):
         return None
     bits, height, width, components = _frame(encoded, frame)
     if not (height and width):
@@ -125,11 +149,13 @@ def _read_jpeg(encoded: bytes) -> Header | None:
     # Four components are CMYK or YCCK.
     plain = bits == 8 and components in (1, 3) and not odd_colors
     plain = plain and _divides(encoded[frame + 7 : frame + 6 + 3 * components : 3])
+    if not found and last_data < tables:
+        found = Tables(encoded[tables:offset], frame - tables)
     if not profile_parts:
-        return Header("JPEG", height, width, plain, may_be_turned, b"", size)
+        return Header("JPEG", height, width, plain, may_be_turned, b"", found)
     profile = profiles.joined(profile_parts)
     plain = plain and profiles.is_srgb(profile, components == 1)
-    return Header("JPEG", height, width, plain, may_be_turned, profile, size)
+    return Header("JPEG", height, width, plain, may_be_turned, profile, found)
 
 
 @lru_cache(64)

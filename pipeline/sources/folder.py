@@ -16,7 +16,7 @@ from pipeline.errors import FileSystemError, SourceError, TenfoldError
 from pipeline.sources import UNMEASURED, Found, Listed, Skipped, SourceOptions, measure_object
 from pipeline.sources.key_range import EVERYTHING, KeyRange, OrderedSample, bytes_of, in_order
 from pipeline.sources.split_names import split_of_word
-from pipeline.sources.suffixes import OTHER_SUFFIXES, READ_SUFFIXES, suffix_of
+from pipeline.sources.suffixes import OTHER_SUFFIXES, READ_SUFFIXES, has_suffix, suffix_of
 from pipeline.storage import ObjectStat, Place
 from pipeline.system.os_errors import cause_of, retried
 
@@ -246,7 +246,7 @@ def _walk(
     inside = above | {identity}
     for entry in entries:
         key = prefix + entry.name
-        if not measures and entry.is_file(follow_symlinks=False) and suffix_of(key):
+        if not measures and entry.is_file(follow_symlinks=False) and has_suffix(entry.name):
             yield Listed(key, (), "", UNMEASURED, 0)
             continue
         item = _visit(entry, key, keys)

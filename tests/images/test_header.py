@@ -1,6 +1,7 @@
 """Headers of generated files, compared with Pillow, and of patched files, compared with literal values."""
 
 import io
+import re
 
 import pytest
 from PIL import Image
@@ -123,10 +124,13 @@ def test_plain_images_are_recognized_by_their_header(image: bytes):
     form = "PNG" if image.startswith(b"\x89") else "JPEG"
     header = read_header(image)
     assert header is not None
-    assert header._replace(profile=b"", size=0) == Header(form, 8, 12, is_plain=True, may_be_turned=False)
+    assert header._replace(profile=b"", tables=None) == Header(form, 8, 12, is_plain=True, may_be_turned=False)
     if form == "JPEG":
-        assert read_header(image[: header.size]) == header
-        assert read_header(image[: header.size - 1]) is None
+        scans = [scan.end() for scan in re.finditer(b"\xff\xda", image)]
+        ends = [scan + int.from_bytes(image[scan : scan + 2], "big") for scan in scans]
+        end = next(end for end in ends if read_header(image[:end]))  # A scan of a thumbnail may come before.
+        assert read_header(image[:end]) == header
+        assert read_header(image[: end - 1]) is None
     with Image.open(io.BytesIO(image)) as opened:
         assert (opened.format, opened.size) == (form, (12, 8))
         assert opened.mode in ("RGB", "L")
@@ -151,3 +155,22 @@ def test_images_with_an_orientation_may_be_turned(image: bytes):
 @pytest.mark.parametrize("image", NONE.values(), ids=NONE)
 def test_truncated_and_unknown_files_have_no_header(image: bytes):
     assert read_header(image) is None
+
+
+def test_known_tables_of_another_file_change_no_header():
+    scan = JPEG.index(b"\xff\xda")
+    late = {
+        "turned after the tables": JPEG[:scan] + exif("II", 6)[2 : -len(JPEG) + 2] + JPEG[scan:],
+        "a second frame after the tables": JPEG[:scan] + JPEG[JPEG.index(b"\xff\xc0") :],
+        "cut after the tables": JPEG[:scan],
+    }
+    images = [*(PLAIN | ODD | TURNED | NONE | late).values()]
+    headers = [read_header(image) for image in images]
+    known = {header.tables for header in headers if header and header.tables}
+    assert len(known) > 5
+    for tables in known:
+        for image, header in zip(images, headers, strict=True):
+            found = read_header(image, tables)
+            assert (found and found._replace(tables=None)) == (header and header._replace(tables=None))
+            if found and header and header.tables:
+                assert found.tables == header.tables

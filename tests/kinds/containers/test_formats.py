@@ -29,7 +29,7 @@ from pipeline.sources import container_formats as formats_module
 from pipeline.sources.container_formats import formats
 from pipeline.sources.detection import find_source, images_of, layout_of
 from pipeline.sources.split_names import split_of_path
-from pipeline.sources.suffixes import suffix_of
+from pipeline.sources.suffixes import has_suffix, suffix_of
 from tests.conftest import jpeg
 from tests.kinds.containers.examples import (
     FORMS,
@@ -153,6 +153,7 @@ def test_long_names_in_a_tar_file_are_whole(form: int, tmp_path: Path, copies: s
 )
 def test_the_suffix_of_a_name_is_that_of_python(name: str, suffix: str):
     assert suffix_of(name) == suffix == os.path.splitext(name)[1].lower()  # noqa: PTH122 - a key, not a path
+    assert has_suffix(name.rpartition("/")[2]) == bool(suffix)
 
 
 def test_links_in_a_tar_file_are_skipped_by_name(tmp_path: Path, copies: str):
