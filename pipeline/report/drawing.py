@@ -22,6 +22,8 @@ GRAY = "#7d848c"
 WORDS = "#5b646d"
 """Color of text on a light page. No gray has a contrast of 4.5 both on white and on a dark page, so pages with scripts
 set the color of the text in their plots (words.js)."""
+NUMBER = "0,0.[0000]"
+"""Format of the numbers at an axis, as in 5,000 and 0.25."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter, Range1d
 
 from pipeline.evaluation.scales import four_digits
-from pipeline.report.drawing import BLUE, GRAY, PURPLE, Figure, add_legend, mark, new_plot
+from pipeline.report.drawing import BLUE, GRAY, NUMBER, PURPLE, Figure, add_legend, mark, new_plot
 from pipeline.report.series import Array
 
 MIN_ALPHA = 0.15
@@ -99,6 +99,6 @@ def _write_numbers(axis: Any, edges: Array) -> None:
     """Write the numbers of an axis that has these edges so that they do not overlap."""
     axis.ticker.desired_num_ticks = MAX_TICKS
     if edges[-1] - edges[0] > MIN_SPAN and np.abs(edges).max() < MAX_SIZE:
-        axis.formatter = NumeralTickFormatter(format="0,0.[0000]")
+        axis.formatter = NumeralTickFormatter(format=NUMBER)
     else:
         axis.formatter.precision = 2

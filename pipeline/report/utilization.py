@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas
-from bokeh.models import CrosshairTool, HoverTool, Range1d, Span
+from bokeh.models import CrosshairTool, HoverTool, NumeralTickFormatter, Range1d, Span
 
 from pipeline.monitor import gpu_columns
 from pipeline.monitor.diagnosis import percent, three_digits
@@ -18,6 +18,7 @@ from pipeline.report.drawing import (
     BLUE,
     GRAY,
     GREEN,
+    NUMBER,
     ORANGE,
     PURPLE,
     VERMILION,
@@ -188,6 +189,7 @@ class TimeAxis:
             plot.yaxis.ticker = [0, 25, 50, 75, 100]
         else:
             plot.y_range.start = 0
+            plot.yaxis.formatter = NumeralTickFormatter(format=NUMBER)
         for end in self.shown_ends:
             mark(plot, end, "2 4")
         return plot

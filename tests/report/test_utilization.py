@@ -81,6 +81,13 @@ def test_the_sentence_compares_power_with_its_limit():
     assert "the GPU 90%, drawing 650 of at most 700 W" in shown.utilization(all_samples(table), NO_EPOCHS).sentence
 
 
+def test_thousands_of_watts_have_a_comma():
+    table = samples(gpu__0__util_pct=90.0, gpu__0__power_w=5000.0, gpu__0__power_limit_w=5600.0)
+    figure = shown.utilization(all_samples(table), NO_EPOCHS)
+    watts = next(panel for panel in figure.items if panel.title.text == "GPU power (W)")
+    assert [axis.formatter.format for axis in watts.yaxis] == ["0,0.[0000]"]
+
+
 @pytest.mark.parametrize(
     ("columns", "note"),
     [
