@@ -24,7 +24,7 @@ from unittest import mock
 
 Kind = Literal["create", "write", "sync", "rename", "link", "unlink", "mkdir", "rmdir", "sync_folder"]
 _NAMES: tuple[Kind, ...] = ("create", "rename", "link", "unlink", "mkdir", "rmdir")
-_PID = re.compile(rf"\.{os.getpid()}\.(?=[0-9a-f]{{8}}\.tmp)")
+_PID = re.compile(rf"\.{os.getpid()}(-\d+)?\.(?=[0-9a-f]{{8}}\.tmp)")
 
 
 @dataclass(frozen=True)

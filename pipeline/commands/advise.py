@@ -128,12 +128,13 @@ def _row(prediction: "Prediction") -> Mapping[str, Any]:
 def facts_of_run(run: "Run", *, is_measured: bool) -> "Facts":
     """Return what is known of a training. With `is_measured`, the stages of its input are measured if they were not."""
     from pipeline.dataset.manifest import load_allowed
+    from pipeline.monitor.verdict import diagnose_run
     from pipeline.runs.changes import load_changes, newest_settings
     from pipeline.runs.files import FREE_MEMORY
-    from pipeline.runs.promises import epochs_since_change, machine_of, promises_on, verdict_since_change
+    from pipeline.runs.promises import machine_of, promises_on
     from pipeline.storage import place_of
     from pipeline.system.host import host_facts
-    from pipeline.tuning.predictions import facts_of
+    from pipeline.tuning.predictions import facts_of, since_change
 
     dataset = load_allowed(place_of(run.dataset))
     if is_measured and find_spec(PACKAGES["training"]) is None:
@@ -146,13 +147,13 @@ def facts_of_run(run: "Run", *, is_measured: bool) -> "Facts":
         measure_missing(run, dataset)
     examples = {name: split.examples for name, split in dataset.splits.items()}
     changes = load_changes(run.folder)
-    return facts_of(
-        verdict_since_change(run.folder, changes),
+    facts = facts_of(
+        diagnose_run(run.folder),
         newest_settings(run.settings, changes),
         dataset.settings,
         examples,
         folder=run.folder,
         memory_bytes=run.host.get(FREE_MEMORY, 0),
         kept=promises_on(run.folder, machine_of(host_facts())),
-        epochs=epochs_since_change(run.folder / "record", changes),
     )
+    return since_change(facts, run.folder, changes)

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pipeline.monitor.comet import CometOptions, CometSink
-from pipeline.monitor.record import RecordSink, last_row, last_time, read, read_servers
+from pipeline.monitor.record import RecordSink, last_row, last_time, read, read_servers, recorded_s
 from pipeline.monitor.reporter import Reporter, closing_sink
 from pipeline.monitor.row import KINDS, Row, Sink, steady_clock
 from pipeline.monitor.sampler import Sampler, Source
@@ -137,7 +137,7 @@ def open_monitor(
     from pipeline.monitor import gpu, machine
 
     with ExitStack() as closing:  # Closes from last to first: sampler, queue, record, Comet.
-        tracker = CometSink(run_folder / "comet", comet) if comet else None
+        tracker = CometSink(run_folder / "comet", comet, recorded_s(run_folder / "record")) if comet else None
         if tracker:
             # `push` and not `callback`, because after an exception it waits less long: a kill may follow.
             closing.push(lambda kind, *_: tracker.close(HURRIED_S if kind else PATIENT_S))

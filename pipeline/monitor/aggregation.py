@@ -35,6 +35,8 @@ class Intervals:
         of_batches: Metrics that intervals of batches have.
         all_epochs: Whether all epochs count. Otherwise, of epochs in quick succession only some do (`Spaced`).
         counts_samples: Whether intervals of samples have their number (`ROWS`).
+        before_s: Seconds that earlier attempts of the run took. Without them, each retry would begin with short
+            intervals again, and many retries would send more values than a tracker takes.
     """
 
     def __init__(
@@ -43,14 +45,15 @@ class Intervals:
         of_batches: Sequence[str] = OF_BATCHES,
         all_epochs: bool = True,
         counts_samples: bool = False,
+        before_s: float = 0.0,
     ) -> None:
         self._of_batches = of_batches
         self._open: dict[str, Interval | Spaced] = {
-            "samples": Interval(share, counts_rows=counts_samples),
-            "batches": Interval(share),
+            "samples": Interval(share, counts_rows=counts_samples, before_s=before_s),
+            "batches": Interval(share, before_s=before_s),
         }
         if not all_epochs:
-            self._open["epochs"] = Spaced(share)
+            self._open["epochs"] = Spaced(share, before_s)
 
     def add(self, row: Row) -> list[Row]:
         """Add a row and return the rows that are complete now."""
@@ -70,8 +73,9 @@ class Intervals:
 class Interval:
     """Mean and maximum of the rows of a few seconds, as one row. The maximum keeps a stall visible.
 
-    An interval lasts max(2 s, elapsed / share, series / 50), where elapsed is the time since the first row, so that
-    Comet's limits (15,000 values a metric, 12,000 a minute) hold for a run of any length with a share of 1000:
+    An interval lasts max(2 s, elapsed / share, series / 50), where elapsed is `before_s` and the time since the first
+    row, so that Comet's limits (15,000 values a metric, 12,000 a minute) hold for a run of any length with a share of
+    1000, however many attempts it takes:
     - A metric gets 1,000 values in the first 2,000 s and 1,000 ln(T / 2,000 s) after T seconds from there: 3,900 after
       10 hours, and 15,000 not within a lifetime.
     - An interval sends 2 series values (mean and maximum), so at most 2 series / (series / 50 s) = 100 values a second,
@@ -79,8 +83,8 @@ class Interval:
       send at most 50 values a second (`Spaced`).
     """
 
-    def __init__(self, share: int = 1000, counts_rows: bool = False) -> None:
-        self._share = share
+    def __init__(self, share: int = 1000, counts_rows: bool = False, before_s: float = 0.0) -> None:
+        self._share, self._before_s = share, before_s
         self._counts_rows, self._rows = counts_rows, 0
         self._begin: float | None = None
         self._opened = 0.0
@@ -90,7 +94,7 @@ class Interval:
     def add(self, row: Row) -> Row | None:
         """Add a row, and return the interval before it if that is complete now."""
         if self._begin is None:
-            self._begin = self._opened = row.time
+            self._begin, self._opened = row.time - self._before_s, row.time
         complete = None
         if row.time - self._opened >= _width(row.time - self._begin, self._share, len(self._sums)):
             complete = self.take()
@@ -126,8 +130,8 @@ class Spaced:
     1,000 epochs, each of more than two seconds, a share of 1000 passes on all of them.
     """
 
-    def __init__(self, share: int = 1000) -> None:
-        self._share = share
+    def __init__(self, share: int = 1000, before_s: float = 0.0) -> None:
+        self._share, self._before_s = share, before_s
         self._begin: float | None = None
         self._passed = 0.0
         self._held: Row | None = None
@@ -135,7 +139,7 @@ class Spaced:
     def add(self, row: Row) -> Row | None:
         """Add a row. Return it if enough time has passed since the row that was returned before."""
         if self._begin is None:
-            self._begin, self._passed = row.time, -math.inf
+            self._begin, self._passed = row.time - self._before_s, -math.inf
         self._held = row
         if row.time - self._passed < _width(row.time - self._begin, self._share, len(row.values)):
             return None

@@ -80,13 +80,14 @@ class CometSink:
     Comet starts on a thread of its own, and rows wait here until it has started. Comet stamps a value with the time at
     which it gets it: the times of these rows are late in Comet, and their steps are right.
 
-    `location` is None until close(): then the archive's path, or the URL.
+    `before_s` are the seconds that earlier attempts of the run took. `location` is None until close(): then the
+    archive's path, or the URL.
     """
 
-    def __init__(self, folder: Path, options: CometOptions) -> None:
+    def __init__(self, folder: Path, options: CometOptions, before_s: float = 0.0) -> None:
         self.location: str | None = None
         self._folder, self._options = folder, options
-        self._intervals = Intervals(all_epochs=False)
+        self._intervals = Intervals(all_epochs=False, before_s=before_s)
         self._pending: list[Row] = []
         self._session: Session | None = None
         # Comet may take 30 s to start, and training must not wait for it.

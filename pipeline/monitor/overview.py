@@ -10,12 +10,12 @@ from contextlib import closing
 from pathlib import Path
 
 from pipeline.monitor.aggregation import OF_BATCHES, Intervals
-from pipeline.monitor.record import RecordSink
+from pipeline.monitor.record import RecordSink, recorded_s
 from pipeline.monitor.row import Row
 
 OVERVIEW = "overview"
 SHARE = 400
-"""An interval is this part of the run so far, which is a pixel of a panel of this width."""
+"""An interval is this part of the run so far, retries included, which is a pixel of a panel of this width."""
 SEGMENT_BYTES = 500_000
 """Small, because readers keep the closed segments and read the open one each time that somebody looks."""
 
@@ -28,7 +28,8 @@ class OverviewSink:
 
     def __init__(self, folder: Path) -> None:
         self._record = RecordSink(folder, SEGMENT_BYTES)
-        self._intervals = Intervals(SHARE, (*OF_BATCHES, "input/examples"), counts_samples=True)
+        of_batches = (*OF_BATCHES, "input/examples")
+        self._intervals = Intervals(SHARE, of_batches, counts_samples=True, before_s=recorded_s(folder))
         self._has_begun = False
 
     def write(self, row: Row) -> None:

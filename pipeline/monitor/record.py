@@ -457,6 +457,13 @@ def first_time(path: Path) -> float | None:
     return float(times[0]) if times is not None and len(times) else None
 
 
+def recorded_s(folder: Path) -> float:
+    """Return how many seconds the samples of a record cover, without the pauses between attempts."""
+    # Each attempt begins a segment.
+    times = (_rows(path, lambda _: False)["time"].to_numpy() for path in segments(folder, "samples"))
+    return float(sum(each[-1] - each[0] for each in times if len(each)))
+
+
 def record_folders(run_folder: Path) -> dict[int, Path]:
     """Return the folder of the record of each training server, by its index. Server 0 is always there, and first."""
     others = {int(path.name): path for path in (run_folder / SERVERS).glob("*") if path.name.isdecimal()}

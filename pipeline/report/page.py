@@ -24,17 +24,11 @@ from pipeline.report.input_stages import InputStages
 from pipeline.report.timeline import timeline as timeline_of
 from pipeline.runs.changes import load_changes, newest_settings
 from pipeline.runs.files import FREE_MEMORY
-from pipeline.runs.promises import (
-    epochs_since_change,
-    last_change,
-    machine_of,
-    promises_on,
-    verdict_since_change,
-)
+from pipeline.runs.promises import machine_of, promises_on
 from pipeline.runs.recorded_run import RecordedRun, load_recorded_run
 from pipeline.system.host import host_facts
 from pipeline.tuning.advice import advice
-from pipeline.tuning.predictions import facts_of, predictions
+from pipeline.tuning.predictions import facts_of, predictions, since_change
 
 
 @dataclass(frozen=True)
@@ -159,8 +153,6 @@ def speed(run: RecordedRun, summary: Summary, diagnosis: Verdict) -> Headline:
     try:
         changes = load_changes(run.folder)
         settings = newest_settings(training_settings(run.files.settings), changes)
-        if last_change(changes):  # The next thing to do follows from the steps with these settings.
-            diagnosis = verdict_since_change(run.folder, changes)
         kept = promises_on(run.folder, machine_of(host_facts()))
         facts = facts_of(
             diagnosis,
@@ -170,9 +162,10 @@ def speed(run: RecordedRun, summary: Summary, diagnosis: Verdict) -> Headline:
             folder=run.folder,
             memory_bytes=memory,
             kept=kept,
-            epochs=epochs_since_change(run.folder / "record", changes),
         )
-        change = advice(diagnosis, settings, prepared, predictions(facts))
+        # The next thing to do follows from the steps with the newest settings.
+        facts = since_change(facts, run.folder, changes)
+        change = advice(facts.verdict, settings, prepared, predictions(facts))
     # This machine may lack a kind of source that the run used. Its verdict still holds.
     except SettingsError:
         change = ""

@@ -123,28 +123,37 @@ def _settled(epochs: "pandas.DataFrame") -> "pandas.DataFrame":
     return usual_epochs(epochs[1:] if len(epochs) > 1 else epochs)
 
 
-def last_change(changes: Iterable[Change]) -> int:
+def last_change(changes: Iterable[Change], decodes_first: bool = False) -> int:
     """Return the first epoch with the newest settings; 0 if no change was made.
 
     A training that ends for another one, or continues another one, has the same settings from its begin to its end.
+    With `decodes_first`, its first epoch counts as a change: it decodes the images, and later epochs only read them.
     """
-    own = (each for each in changes if not each.refused and each.field not in (DATASET, CONTINUES))
-    return max((each.epoch for each in own), default=0)
+    others = [DATASET] if decodes_first else [DATASET, CONTINUES]
+    return max([int(decodes_first), *(each.epoch for each in changes if not each.refused and each.field not in others)])
 
 
-def verdict_since_change(folder: Path, changes: Sequence[Change]) -> Verdict:
-    """Return the verdict on the steps of a training with the newest settings.
+def verdict_since_change(folder: Path, changes: Sequence[Change], decodes_first: bool = False) -> Verdict:
+    """Return the verdict on the steps of a training with the newest settings. `decodes_first` is as in `last_change`.
 
     The first epoch after a change, which opens its input, counts only if no other one has enough steps.
     """
-    changed = last_change(changes)
+    changed = last_change(changes, decodes_first)
     verdict = diagnose_run(folder, changed + 1)
-    return diagnose_run(folder, changed) if changed and verdict.limit is Limit.UNKNOWN else verdict
+    if not changed or verdict.limit is not Limit.UNKNOWN:
+        return verdict
+    verdict = diagnose_run(folder, changed)
+    if last_change(changes) or verdict.limit is Limit.UNKNOWN:
+        return verdict
+    return replace(verdict, sentence=f"{verdict.sentence} The first epoch, which decodes the images, is part of it.")
 
 
-def epochs_since_change(record: Path, changes: Iterable[Change]) -> "pandas.DataFrame":
-    """Return the `whole_epochs` with the newest settings, but for the first after a change, which opens its input."""
-    return whole_epochs(record).loc[last_change(changes) + 1 :]
+def epochs_since_change(record: Path, changes: Iterable[Change], decodes_first: bool = False) -> "pandas.DataFrame":
+    """Return the `whole_epochs` with the newest settings, but for the first after a change, which opens its input.
+
+    `decodes_first` is as in `last_change`.
+    """
+    return whole_epochs(record).loc[last_change(changes, decodes_first) + 1 :]
 
 
 def _epochs_before(continued: Path) -> "pandas.DataFrame":

@@ -1,8 +1,8 @@
 """Local files that are whole or absent.
 
 Every write goes to a temporary file beside its target, and reaches the target in one rename or link. A reader therefore
-sees all of a file or none of it. The temporary name contains the host and the process, so that `sweep` can tell a file
-that a killed process left from one that is being written.
+sees all of a file or none of it. The temporary name contains the host, the process and its start, so that `sweep` can
+tell a file that a killed process left from one that is being written, whatever the clock of the file server says.
 """
 
 import errno
@@ -38,9 +38,7 @@ BLOCK_BYTES = 512
 """`st_blocks` is in this unit, whatever the block size of the file system."""
 ORPHAN_AGE_S = 86_400
 """A temporary file to which nothing was written for this many seconds counts as left behind, on any host."""
-CLOCK_SLACK_S = 2.0
-"""The start of a process is counted in ticks since boot, the time of a file by the wall clock, so both may differ."""
-_TEMPORARY = re.compile(r"^\..+\.(?P<host>[^.]+)\.(?P<pid>\d+)\.[0-9a-f]{8}\.tmp(\.keras)?$")
+_TEMPORARY = re.compile(r"^\..+\.(?P<host>[^.]+)\.(?P<pid>\d+)(-(?P<start>\d+))?\.[0-9a-f]{8}\.tmp(\.keras)?$")
 
 
 def crc32c_of_file(path: Path) -> int:
@@ -238,7 +236,9 @@ def sweep(folder: Path) -> int:
 
 def _temporary_name(name: str) -> str:
     """Return a temporary name with the host and the process that write the file, for `_is_orphan`."""
-    return f".{name}.{this_host()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
+    pid = os.getpid()
+    process = f"{pid}-{start}" if (start := _start_of(pid)) else str(pid)
+    return f".{name}.{this_host()}.{process}.{uuid.uuid4().hex[:8]}"
 
 
 @cache
@@ -272,24 +272,35 @@ def _is_orphan(path: Path) -> bool:
     if not match:
         return False
     with suppress(FileNotFoundError):
-        written = path.stat().st_mtime
         if match["host"] == this_host():
-            # However old the file is: a listing may write for more than a day.
-            return not _is_alive(int(match["pid"]), written)
-        return time.time() - written > ORPHAN_AGE_S
+            # However old the file is: a listing may write for more than a day. The clock of a file server may also be
+            # wrong.
+            return not _is_alive(int(match["pid"]), match["start"])
+        return time.time() - path.stat().st_mtime > ORPHAN_AGE_S
     return False
 
 
-def _is_alive(pid: int, written: float) -> bool:
-    """Return whether a process with this id is alive and began early enough to have written the file.
+def _is_alive(pid: int, start: str | None) -> bool:
+    """Return whether the process with this id and this start is alive. Without a start, the id has to do.
 
-    The system reuses ids, so a process that began after the file was written is another process. A killed process keeps
-    its id, as a zombie, until its parent has waited for it.
+    A killed process keeps its id, as a zombie, until its parent has waited for it.
     """
     import psutil  # A task that finds nothing to sweep does not load it.
 
     try:
-        process = psutil.Process(pid)
-        return process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= written + CLOCK_SLACK_S
+        is_zombie = psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+    return not is_zombie and start in (None, _start_of(pid))
+
+
+def _start_of(pid: int) -> str:
+    """Return when a process began, in clock ticks since boot; empty if it has ended, or the system has no /proc.
+
+    The system reuses ids, and the start tells the processes apart. No change of a clock changes it.
+    """
+    try:
+        # The second field is the name of the program in parentheses, which may hold spaces and parentheses.
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+    except OSError:
+        return ""

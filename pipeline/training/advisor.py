@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config.automatic import TrainingSettings
@@ -13,6 +14,8 @@ from pipeline.config.workspace import workspace_of
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import TenfoldError
 from pipeline.monitor.epochs import whole_epochs
+from pipeline.monitor.limits import Limit
+from pipeline.monitor.load import Load
 from pipeline.monitor.record import last_row
 from pipeline.monitor.verdict import Verdict
 from pipeline.runs.changes import CONTINUES, load_changes, newest_settings
@@ -23,8 +26,8 @@ from pipeline.runs.run import Run
 from pipeline.storage import place_of
 from pipeline.system.host import host_facts
 from pipeline.system.resources import available_memory
-from pipeline.tuning.advice import with_advice
-from pipeline.tuning.predictions import Facts, Prediction, facts_of, predictions
+from pipeline.tuning.advice import advice, with_advice
+from pipeline.tuning.predictions import Facts, Prediction, facts_of, predictions, since_change
 from pipeline.tuning.rates import LAST_EPOCHS
 
 if TYPE_CHECKING:
@@ -51,7 +54,8 @@ class Advisor:
         self._verdict: Verdict | None = None
         """The last one; None if some of its steps may have had other settings."""
         self._changed_at = 0.0
-        """When a change of the settings was noticed, which is after the first epoch with it (Unix s)."""
+        """When a change of the settings was noticed, which is after the first epoch with it (Unix s). The first epoch
+        of an attempt counts as such an epoch if it decodes the images that are kept. Infinite until it has ended."""
         self._epochs: pandas.DataFrame | None = None
         """The `whole_epochs` before the verdict."""
         self._ended: pandas.DataFrame | None = None
@@ -59,7 +63,7 @@ class Advisor:
         self._found: Sequence[Mapping[str, Any]] = []
         """Those of the changes that were offered last that the training can make by itself."""
         self._since = 0
-        """The first epoch with these settings; 0 if no change was made."""
+        """The first epoch with these settings, or the one that decodes the images that are kept; 0 if there is none."""
         self._machine = machine_of(host_facts())
         # Before images are kept, which is when cache=auto decides by it.
         self._free_at_start = available_memory()
@@ -68,7 +72,8 @@ class Advisor:
         try:
             changes = load_changes(run.training)
             self._settings = newest_settings(run.settings, changes)
-            self._since = last_change(changes)
+            decodes_first = self._facts(Verdict((Limit.UNKNOWN,), "", Load()), self._settings).decodes_first
+            self._since, self._changed_at = last_change(changes, decodes_first), inf if decodes_first else 0.0
         except (TenfoldError, OSError) as error:
             _log.warning("the changes of the training are unknown: %s", error)
 
@@ -89,11 +94,16 @@ class Advisor:
     def format_whole(self, verdict: Verdict) -> str:
         """Return the verdict on the whole training as a sentence with the next thing to do.
 
-        If a setting has changed, the record has steps with different values, and no gain follows from it.
+        If a setting has changed, or images are kept, the steps of the record differ. Then the advice follows from the
+        later ones, if they are enough.
         """
         if not self._since:
             return self.format_verdict(verdict)
-        return with_advice(verdict, self._settings, self._dataset.settings)
+        folder, dataset = self._run.folder, self._dataset.settings
+        facts = since_change(self._facts(verdict, self._settings), folder, load_changes(folder))
+        if not self._is_on or facts.verdict.limit is Limit.UNKNOWN:
+            return with_advice(verdict, self._settings, dataset)
+        return f"{verdict.sentence} {advice(facts.verdict, self._settings, dataset, predictions(facts))}".strip()
 
     def best_changes(self, settings: TrainingSettings, epochs_left: int) -> Sequence[Mapping[str, Any]]:
         """Return the values to change before the next epoch, the best change first; none if no change surely gains.
@@ -101,7 +111,7 @@ class Advisor:
         `settings` are those of the epoch before.
         """
         with self._lock:
-            is_new = settings != self._settings
+            is_new = settings != self._settings or self._changed_at == inf
             if is_new:
                 self._since = self._run.settings.epochs - epochs_left
                 self._verdict, self._changed_at = None, time.time()

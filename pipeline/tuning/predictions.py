@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import ceil, inf, log
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,8 +16,9 @@ from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.diagnosis import three_digits
 from pipeline.monitor.limits import BUSY, FINE, Limit, Part
 from pipeline.monitor.verdict import Verdict
+from pipeline.runs.changes import Change
 from pipeline.runs.files import read_or_empty
-from pipeline.runs.promises import Promise, widened
+from pipeline.runs.promises import Promise, epochs_since_change, last_change, verdict_since_change, widened
 from pipeline.storage import Place
 from pipeline.system.wording import format_size
 from pipeline.tuning.contenders import prepared_size
@@ -163,6 +165,11 @@ class Facts:
         return can_keep(self.settings) and (cache in ("memory", "disk") or (cache == "auto" and self.fits_memory))
 
     @property
+    def decodes_first(self) -> bool:
+        """Whether the first epoch of the training decodes the images for all others."""
+        return self.keeps_decoded and self.settings.epochs > 1
+
+    @property
     def is_predictable(self) -> bool:
         """Whether anything can be predicted. Of several servers, the record says too little of each one."""
         is_alone = self.settings.num_training_servers == 1
@@ -213,6 +220,17 @@ def facts_of(
         kept=kept,
         epochs=epochs,
     )
+
+
+def since_change(facts: Facts, folder: Path, changes: Sequence[Change]) -> Facts:
+    """Return facts, whose verdict is on the whole record in `folder`, with the part of it that has one regime.
+
+    It begins after the last change of a setting, and after the epoch that decodes the images that are kept.
+    """
+    decodes_first = facts.decodes_first
+    if last_change(changes, decodes_first):
+        facts = replace(facts, verdict=verdict_since_change(folder, changes, decodes_first))
+    return replace(facts, epochs=epochs_since_change(folder / "record", changes, decodes_first))
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,20 @@ def test_aggregated_values_stay_below_the_limits_of_comet(gpus: int, hours: int,
     assert by_metric.keys() > sample.keys()
 
 
+def test_retries_stay_below_the_limits_of_comet():
+    """Eleven hours in 20 attempts, each of 2000 s. Such attempts have the shortest intervals all the time."""
+    by_metric: Counter[str] = Counter()
+    for attempt in range(20):
+        intervals = Intervals(all_epochs=False, before_s=2000.0 * attempt)
+        for tick in range(2000 * attempt, 2000 * (attempt + 1)):
+            time = 1e9 + tick
+            of_now = Row("samples", time, tick, {"x": 1.0}), Row("epochs", time, tick, {"loss": 1.0})
+            for row in (ended for each in of_now for ended in intervals.add(each)):
+                by_metric.update(row.values.keys())
+    assert by_metric.keys() == {"x", "x/max", "loss"}
+    assert 3000 < min(by_metric.values()) <= max(by_metric.values()) < 4500
+
+
 @pytest.mark.parametrize("hours", [0.5, pytest.param(10, marks=pytest.mark.long)])
 def test_epochs_of_one_step_stay_below_the_limits_of_comet(hours: float):
     """An epoch takes 50 ms, and has 20 metrics."""

@@ -8,16 +8,18 @@ import sys
 import threading
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from pipeline import monitor
 from pipeline.__main__ import main
-from pipeline.monitor import read
+from pipeline.monitor import CometOptions, Row, open_monitor, read
 from pipeline.monitor.archives import recover
-from pipeline.monitor.comet import error_text, experiment_key, finish_within
+from pipeline.monitor.comet import CometSink, error_text, experiment_key, finish_within
+from pipeline.monitor.record import RecordSink
 from tests.comet_server import METRICS, comet_server
 from tests.waiting import simulated_work, until
 
@@ -276,6 +278,27 @@ def test_an_error_message_does_not_contain_the_key(monkeypatch: pytest.MonkeyPat
     known = {"comet.api_key": SECRET}
     monkeypatch.setitem(sys.modules, "comet_ml", SimpleNamespace(get_config=known.get))
     assert error_text(error) == "OSError: https://comet.example/?apiKey=(the key)&x=1 does not answer"
+
+
+def test_a_retry_goes_on_with_the_intervals_of_the_attempts_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two attempts of 500 and 300 s, with an hour between them."""
+    for begin, end in ((1000.0, 1500.0), (5100.0, 5400.0)):
+        with closing(RecordSink(tmp_path / "record")) as record:
+            for time in (begin, end):
+                record.write(Row("samples", time, 1, {"x": 1.0}))
+    made = []
+
+    class Noted(CometSink):
+        def __init__(self, folder: Path, options: CometOptions, before_s: float = 0.0) -> None:
+            made.append(before_s)
+            raise InterruptedError  # Comet itself takes seconds to begin.
+
+    monkeypatch.setattr(monitor, "CometSink", Noted)
+    with pytest.raises(InterruptedError), open_monitor(tmp_path, comet=CometOptions("project", "identity", "name")):
+        pass
+    assert made == [800.0]
 
 
 def test_finish_within_stops_waiting_at_its_limit(caplog: pytest.LogCaptureFixture) -> None:

@@ -76,6 +76,22 @@ def test_the_verdict_since_a_change_is_about_the_epochs_with_it(tmp_path: Path):
     assert verdict_since_change(tmp_path, [replace(CHANGE, epoch=5)]).limit is Limit.UNKNOWN
 
 
+def test_the_first_epoch_with_kept_images_is_left_out_if_later_ones_have_enough_steps(tmp_path: Path):
+    """It decodes the images, in steps of 500 ms."""
+    later, short = tmp_path / "later", tmp_path / "short"
+    record_of(later / "record", [500.0, 200.0, 200.0])
+    record_of(short / "record", [500.0, 200.0])
+    assert verdict_since_change(later, [], decodes_first=True).step_ms == pytest.approx(200)
+    assert [*epochs_since_change(later / "record", [], decodes_first=True).index] == [2, 3]
+    whole, mixed = verdict_since_change(short, []), verdict_since_change(short, [], decodes_first=True)
+    assert mixed == replace(whole, sentence=mixed.sentence)
+    assert mixed.sentence == f"{whole.sentence} The first epoch, which decodes the images, is part of it."
+    # A training that continues another one decodes in its own first epoch.
+    continued = [replace(CHANGE, field=CONTINUES, epoch=4), replace(CHANGE, field=DATASET, epoch=9)]
+    assert last_change(continued, decodes_first=True) == 4
+    assert last_change([replace(CHANGE, epoch=0)], decodes_first=True) == 1
+
+
 @pytest.mark.parametrize(
     "change",
     [

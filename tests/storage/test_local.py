@@ -120,13 +120,24 @@ def test_sweep_recognizes_zombies_and_reused_process_ids(tmp_path: Path):
     zombie = subprocess.Popen(["true"])
     until(psutil.Process(zombie.pid).status, is_expected=lambda status: status == psutil.STATUS_ZOMBIE)
     of_zombie = tmp_path / f".a.{host}.{zombie.pid}.00000000.tmp"
-    of_earlier = tmp_path / f".b.{host}.{os.getpid()}.00000000.tmp"
+    of_earlier = tmp_path / f".b.{host}.{os.getpid()}-1.00000000.tmp"
     for path in (of_zombie, of_earlier):
         path.touch()
-    before_us = psutil.Process().create_time() - 60
-    os.utime(of_earlier, (before_us, before_us))
     assert storage.sweep(tmp_path) == 2
     zombie.wait()
+
+
+@pytest.mark.parametrize("ahead_s", [-90_000, -60, 90_000])
+def test_sweep_keeps_the_files_of_a_live_process_whatever_the_clock_of_the_file_server_says(
+    tmp_path: Path, ahead_s: float
+):
+    began = psutil.Process().create_time()
+    with storage.write_whole(tmp_path / "file") as file:
+        [temporary] = tmp_path.iterdir()
+        os.utime(temporary, (began + ahead_s, began + ahead_s))
+        assert storage.sweep(tmp_path) == 0
+        file.write(b"whole")
+    assert (tmp_path / "file").read_bytes() == b"whole"
 
 
 @pytest.mark.parametrize("size", [0, 1, storage.CHUNK_BYTES, storage.CHUNK_BYTES + 1])

@@ -12,6 +12,7 @@ from pandas.testing import assert_frame_equal
 from pipeline.config.automatic import training_settings
 from pipeline.dataset.manifest import Dataset, Split
 from pipeline.monitor.epochs import whole_epochs
+from pipeline.monitor.limits import Limit
 from pipeline.monitor.record import RecordSink, rows
 from pipeline.records.format import RecordFormat
 from pipeline.runs.changes import Change
@@ -21,9 +22,10 @@ from pipeline.training.advisor import Advisor
 from pipeline.tuning.predictions import PREPARED
 from pipeline.tuning.stages import save_stages
 from tests.monitor.epoch_records import record_epochs
-from tests.tuning.test_predictions import DECODING, KEPT, SETTINGS, costs, with_shares
+from tests.tuning.test_predictions import DECODING, KEPT, SETTINGS, costs, verdict, with_shares
 
 EPOCHS = 5
+PAUSING = replace(verdict(Limit.BUFFER, us=100, wait=0.5, own_cores=0.1), bridged_ms={1: 0.4, 8: 0.1})
 _SPLITS = {"train": Split(900, 1, {"a": 900}, ()), "validation": Split(100, 1, {"a": 100}, ())}
 DATASET = Dataset("images", "1" * 16, ("a",), {}, RecordFormat(), {}, _SPLITS, {}, {}, {}, {}, {}, {})
 
@@ -97,6 +99,26 @@ def test_the_verdict_on_a_whole_training_with_a_change_promises_no_gain(tmp_path
     assert "times faster" in advisor(tmp_path).format_whole(DECODING)
     (tmp_path / CHANGES).write_text(json.dumps(asdict(Change("prefetch_batches", 8, 1.0, "Ada", epoch=2))) + "\n")
     assert "times faster" not in advisor(tmp_path).format_whole(DECODING)
+
+
+def test_nothing_is_offered_by_the_epoch_that_decodes_the_images_that_are_kept(tmp_path: Path):
+    """An attempt that goes on decodes them again in its own first epoch, here in epoch 2 of 5."""
+    advised, later = advisor(tmp_path, cache="memory", epochs=EPOCHS), [{"prefetch_batches": 16}]
+    settings = advised._run.settings
+    advised.format_verdict(PAUSING)
+    assert json.loads((tmp_path / OFFERS).read_text())["offers"] == []
+    assert advised.best_changes(settings, EPOCHS - 2) == []
+    advised.format_verdict(replace(PAUSING, since=advised._changed_at - 1))
+    assert advised.best_changes(settings, EPOCHS - 2) == []
+    advised.format_verdict(replace(PAUSING, since=advised._changed_at + 1))
+    assert advised.best_changes(settings, EPOCHS - 2) == later
+    assert advised.best_changes(settings, EPOCHS - 3) == later
+    assert advised._since == 2
+
+
+def test_the_advice_on_a_whole_training_that_keeps_images_follows_from_its_later_epochs(tmp_path: Path):
+    record_epochs(tmp_path / "record", [(5.0, 5.0), (2.0, 2.0), (2.0, 2.0)])
+    assert "use a GPU" in advisor(tmp_path, cache="memory").format_whole(DECODING)
 
 
 def test_what_has_changed_is_not_advised_again(tmp_path: Path):

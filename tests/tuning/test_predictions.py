@@ -27,6 +27,7 @@ from pipeline.tuning.predictions import (
     facts_of,
     predictions,
     rates_on,
+    since_change,
 )
 from pipeline.tuning.rates import observed
 from pipeline.tuning.stages import StageCosts, save_stages
@@ -277,6 +278,13 @@ def test_images_that_are_kept_gain_only_in_the_epoch_that_decodes_them(cache: st
     """In one of four epochs, 800 µs on two cores may be saved: at most 400 of 2,000 µs."""
     predicted = found(facts(settings={"crop": "random", "cache": cache}), "prepare").factor
     assert 1 <= predicted.low < predicted.value < predicted.high <= 2000 / 1600
+
+
+def test_kept_images_are_judged_by_the_epochs_after_the_one_that_decodes_them(tmp_path: Path):
+    record_epochs(tmp_path / "record", [(5.0, 5.0), (2.0, 2.0), (2.0, 2.0)])
+    for cache, epochs, step_ms in (("memory", 3, 200.0), ("auto", 3, 200.0), ("auto", 1, 500.0), ("off", 3, 500.0)):
+        of = facts(verdict(Limit.DECODING, us=50_000), settings={"cache": cache, "crop": "random", "epochs": epochs})
+        assert since_change(of, tmp_path, []).verdict.step_ms == pytest.approx(step_ms)
 
 
 def test_the_processor_time_of_kept_images_is_not_that_of_decoding():
