@@ -8,21 +8,26 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TypeVar
 
 from pipeline.errors import AccessError, DatasetError, SizeError
 from pipeline.storage import local
 from pipeline.storage.bucket_path import SCHEME, BucketPath, FirstPage, ObjectStat, bucket_client
 from pipeline.storage.local import CHUNK_BYTES, temporary_beside
 from pipeline.storage.object_ranges import boundaries as boundaries
+from pipeline.system import parallel
 from pipeline.system.open_files import open_at_once
 
 Place = Path | BucketPath
+Result = TypeVar("Result")
 
+LATE_S = 2.0
+"""`within` waits this many seconds more for the error of a bucket, which says more than that the time is over. The
+deadlines of requests are checked once a second."""
 _RANGE_BYTES = 65_536
 """`open_ranges` requests at least this many bytes of an object at once, unless it ends before."""
 
@@ -107,6 +112,27 @@ def read_range(place: Place, start: int, length: int, generation: int | None = N
     with place.open("rb") as file:
         file.seek(start)
         return file.read(length)
+
+
+def within(place: Place, seconds: float, work: Callable[[], Result]) -> Result:
+    """Return the result of `work`, which reads from a place, within some seconds and LATE_S.
+
+    It runs in a thread of its own: no deadline ends the lookup of a host name, or a call to a file system that hangs.
+    After the limit, nobody waits for it. Its requests to a bucket end by then and are not repeated, so that the threads
+    of many calls do not pile up.
+
+    Raises:
+        StorageError: The bucket did not answer in time.
+        TimeoutError: `work` did not end in time for another reason.
+    """
+
+    def limited() -> Result:
+        if not isinstance(place, BucketPath):
+            return work()
+        with bucket_client().within(place, seconds):
+            return work()
+
+    return parallel.within(seconds + LATE_S, limited)
 
 
 def crc32c_of(place: Place) -> int:

@@ -6,6 +6,7 @@ The client then fails as if the server had hung up.
 """
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -30,8 +31,9 @@ class TooSlow(TimeoutError):
 # With `eq`, a mutable dataclass could not be an element of a set.
 @dataclass(eq=False)
 class _Work:
-    """The work of one thread until a deadline, by the monotonic clock in seconds."""
+    """The work of one thread, which may take `seconds`, until a deadline by the monotonic clock in seconds."""
 
+    seconds: float
     deadline: float
     is_over: bool = False
     connection: HTTPConnection | None = None
@@ -49,8 +51,13 @@ class RequestWatch:
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Give all requests that this thread sends in the block a deadline, in seconds. Raises TooSlow after it."""
-        work, before = _Work(time.monotonic() + seconds), self._current_work()
+        """Give all requests that this thread sends in the block a deadline, in seconds. Raises TooSlow after it.
+
+        Blocks may be nested. An inner block ends with the outer block at the latest.
+        """
+        work, before = _Work(seconds, time.monotonic() + seconds), self._current_work()
+        if before and before.deadline < work.deadline:
+            work.seconds, work.deadline = before.seconds, before.deadline
         with self._changed:
             self._under_way.add(work)
             if self._thread is None:
@@ -63,18 +70,28 @@ class RequestWatch:
         # Only an error can become TooSlow. Work that ends without one is done, even if it is late.
         except Exception as error:
             if work.is_over:
-                raise TooSlow(f"no answer within {seconds:.1f} s") from error
+                raise TooSlow(f"no answer within {work.seconds:.1f} s") from error
             raise
         finally:
             with self._changed:
                 self._under_way.discard(work)
-            # Blocks may be nested. The outer block goes on with its own deadline.
+            # The outer block goes on with its own deadline.
             self._of_thread.work = before
 
     def is_over(self) -> bool:
         """Whether the deadline of this thread's requests has passed, so that no request should be sent again."""
         work = self._current_work()
         return work is not None and work.is_over
+
+    def limit_s(self) -> float:
+        """Return how many seconds the requests of this thread may take in all; infinity without a deadline."""
+        work = self._current_work()
+        return work.seconds if work else math.inf
+
+    def seconds_left(self) -> float:
+        """Return how many of these seconds are left, at least 0."""
+        work = self._current_work()
+        return max(0.0, work.deadline - time.monotonic()) if work else math.inf
 
     def set_connection(self, connection: HTTPConnection) -> None:
         """Set the connection that this thread uses from now on."""

@@ -119,6 +119,15 @@ class Gcs:
         self._buckets: set[str] = set()
         """Buckets that are known to exist."""
 
+    @contextmanager
+    def within(self, path: BucketPath, seconds: float) -> Iterator[None]:
+        """Give all requests that this thread sends in the block one deadline, in seconds, with all of their retries.
+
+        Raises StorageError after it, which names `path`.
+        """
+        with self._explained(path), self._watch.within(seconds):
+            yield
+
     def stat(self, path: BucketPath, generation: int | None = None) -> ObjectStat:
         """Return the metadata of an object: the newest, or `generation`. Raises FileNotFoundError."""
         # A source may be a whole bucket. The client would fail with a ValueError for an object without a name.
@@ -505,7 +514,9 @@ class Gcs:
         def is_worth_it(error: BaseException) -> bool:
             return not self._watch.is_over() and (_may_pass(error) or _status_of(error) == _UNAUTHORIZED)
 
-        return _retry_policy(what, is_worth_it, longest_wait_s=15.0, seconds=DEADLINE_S)
+        # A pause between two attempts must not exceed the deadline of `within`, which only ends requests.
+        seconds = min(DEADLINE_S, self._watch.seconds_left())
+        return _retry_policy(what, is_worth_it, longest_wait_s=15.0, seconds=seconds)
 
     @contextmanager
     def _request(self, path: BucketPath, size: int = 0) -> Iterator[None]:
@@ -526,9 +537,9 @@ class Gcs:
         except RetryError as error:
             if is_first and error.cause:
                 raise self._meaning(path, error.cause) from error
-            reason = _reason(error.cause or error)
+            reason, seconds = _reason(error.cause or error), min(DEADLINE_S, self._watch.limit_s())
             raise StorageError(
-                f"{path}: the bucket did not answer within {DEADLINE_S:.0f} s ({reason}): run again"
+                f"{path}: the bucket did not answer within {seconds:g} s ({reason}): run again"
             ) from error
         except _OF_CLIENT as error:
             raise self._meaning(path, error) from error

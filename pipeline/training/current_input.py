@@ -41,6 +41,9 @@ BestChanges: TypeAlias = Callable[[TrainingSettings, int], Sequence[Mapping[str,
 these faster, the best one first."""
 ADVICE = "advice"
 """The changes that a training requests by itself have this name."""
+READ_S = 4.0
+"""Before an epoch, the requests are read for at most this many seconds. In an outage of the bucket, no epoch waits for
+minutes: a request can wait for the next epoch."""
 _log = logging.getLogger(__name__)
 
 
@@ -68,6 +71,8 @@ class CurrentInput:
         """How often the input was opened."""
         self._taken: list[Change] = []
         """The changes that the training has taken or refused. Only server 0 knows them."""
+        self._unread_epoch = 0
+        """The last epoch before which the changes could not be read; 0 if there is none."""
         self._keeps = training.start.keeps
         """Whether decoded images are kept as the settings say; None if that is not decided yet."""
         if self._run.server.is_chief:
@@ -107,12 +112,12 @@ class CurrentInput:
         found = best_changes(self.effect.settings, self._run.settings.epochs - epoch + 1)
         if self._run.settings.advice != "apply" or not self._run.server.is_chief:
             return
-        place = self._run.training
+        if (stored := self._stored(epoch)) is None:
+            return
+        requested = {change.field for change in stored}
         try:
-            requested = {change.field for change in load_changes(place)}
-            best = next((change for change in found if not requested & change.keys()), {})
-            if best:
-                request_changes(place, best, ADVICE)
+            if best := next((change for change in found if not requested & change.keys()), {}):
+                request_changes(self._run.training, best, ADVICE)
         except (TenfoldError, OSError) as error:
             _log.warning("the change that gains most cannot be requested: %s", error)
 
@@ -137,6 +142,7 @@ class CurrentInput:
     def refuse_rest(self, is_early: bool) -> None:
         """Refuse what was requested in the last epoch, which nothing follows. `is_early`: others were left."""
         if self._run.server.is_chief and self._run.settings.advice != "off":
+            self._unread_epoch = 0  # An epoch or the evaluation has passed since the last read, so another one is made.
             why = "the training has ended early" if is_early else "the training was in its last epoch"
             if any(change.field == DATASET and not change.refused for change in self._taken):
                 why = "another training continues this one: request it there"
@@ -146,9 +152,10 @@ class CurrentInput:
     def _prove(self, epoch: int) -> None:
         """Measure what a change has gained, after its first epochs. At its end, the training measures all of them.
 
-        The whole record is read for it. What a cache gains shows only at the end.
+        The whole record is read for it. What a cache gains shows only at the end. In an outage of the bucket, all of it
+        shows only then.
         """
-        if any(
+        if epoch != self._unread_epoch and any(
             change.promised
             and change.field != "cache"
             # The first epoch opens its input again, so that the second one says more.
@@ -187,19 +194,37 @@ class CurrentInput:
 
     def _requested(self, epoch: int) -> dict[Change, Change]:
         """Return the changes that were requested since the last epoch began, and the answer to each of them."""
-        place = self._run.training
-        storage.refresh(place)
-        try:
-            # The stored one may have been measured since.
-            known = {replace(change, measured=0.0) for change in self._taken}
-            stored = [change for change in load_changes(place) if not change.refused]
-            requested = [change for change in stored if replace(change, measured=0.0) not in known]
-        except (TenfoldError, OSError) as error:
-            _log.warning("changes that were requested cannot be read before epoch %d: %s", epoch, error)
-            return {}
+        # The stored one may have been measured since.
+        known = {replace(change, measured=0.0) for change in self._taken}
+        stored = [change for change in self._stored(epoch) or () if not change.refused]
+        requested = [change for change in stored if replace(change, measured=0.0) not in known]
         # An attempt that goes on from an earlier checkpoint must not take a new change before the ones it knows.
         epoch = max(epoch, *(change.epoch for change in self._taken), 0)
         return {change: self._answer_to(change, epoch) for change in requested}
+
+    def _stored(self, epoch: int) -> list[Change] | None:
+        """Return the changes in the file; None if they cannot be read before an epoch (from 1).
+
+        They are read several times before each epoch. After a read that failed, the epoch waits for no other one.
+        """
+        if epoch == self._unread_epoch:
+            return None
+        place = self._run.training
+
+        def read() -> list[Change]:
+            storage.refresh(place)
+            return load_changes(place)
+
+        try:
+            return storage.within(place, READ_S, read)
+        except (TenfoldError, OSError) as error:
+            _log.warning(
+                "changes that were requested cannot be read before epoch %d, so the training goes on without them: %s",
+                epoch,
+                error,
+            )
+            self._unread_epoch = epoch
+            return None
 
     def _answer_to(self, change: Change, epoch: int) -> Change:
         if change.field == DATASET:

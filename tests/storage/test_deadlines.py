@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from itertools import repeat
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -121,6 +122,36 @@ def test_an_error_becomes_too_slow_only_after_the_deadline():
         raise ConnectionError
     with pytest.raises(TooSlow, match=r"no answer within 0\.1 s"), watch.within(0.1):
         fail_late(watch)
+
+
+def test_an_inner_block_ends_with_the_outer_one():
+    """Each request has a block of its own. Several requests can share the deadline of a block around them."""
+    watch = RequestWatch()
+    # The error of the inner block: the outer block would turn any error into its own.
+    with watch.within(0.1), pytest.raises(TooSlow, match=r"no answer within 0\.1 s"), watch.within(3600):
+        fail_late(watch)
+
+
+@pytest.mark.parametrize("fault", ["status", "stall"])
+def test_requests_with_their_retries_end_with_the_deadline_of_their_work(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch, fault: str
+):
+    monkeypatch.setattr(requests_of, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(storage, "LATE_S", 60.0)  # A busy machine ends the requests late.
+    outage = gcs.fail(fault, on="get", times=None)
+    with pytest.raises(StorageError, match=r"gs://bucket/folder/file.* within 0\.3 s"):
+        storage.within(PLACE, 0.3, PLACE.stat)
+    assert outage.fired
+
+
+def test_nobody_waits_for_work_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(storage, "LATE_S", 0.01)
+    released = threading.Event()
+    try:
+        with pytest.raises(TimeoutError, match="no result within"):
+            storage.within(tmp_path, 0.01, released.wait)
+    finally:
+        released.set()
 
 
 def fail_late(watch: RequestWatch) -> None:

@@ -12,18 +12,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from pipeline import storage
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
+from pipeline.errors import StorageError
 from pipeline.input import cache, order
 from pipeline.runs.changes import Change, load_changes, replace_changes, request_changes, request_dataset, take_over
 from pipeline.runs.files import CHANGES
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run
+from pipeline.storage import gcs as google
+from pipeline.training import current_input
 from pipeline.training.assembly import Training
 from pipeline.training.current_input import CurrentInput
 from pipeline.training.fit import _change
 from pipeline.training.inputs import ServerData
 from pipeline.training.state.checkpoint import Position
+from standins.fake_gcs import FakeGcs
 from tests.runs.one_change import request_change
 
 EXAMPLES, BATCH, STEPS = 34, 8, 5
@@ -272,6 +277,75 @@ def test_a_request_that_comes_too_late_is_refused_with_the_reason(
         request_change(run.folder, "prefetch_batches", 2, by="Ada")
         current.refuse_rest(is_early)
     assert load_changes(run.folder)[-1].refused == why
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line for line in caplog.messages if "requested cannot be read" in line]
+
+
+def test_an_outage_of_the_bucket_delays_an_epoch_once_and_by_seconds(
+    settings: Settings,
+    published: Path,
+    gcs: FakeGcs,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    run = prepare_run(settings.model_copy(update={"workspace": "gs://bucket/w"}), published, "run")
+    monkeypatch.setattr(google, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(google, "DEADLINE_S", 2.0)
+    monkeypatch.setattr(current_input, "READ_S", 0.3)
+    monkeypatch.setattr(storage, "LATE_S", 60.0)  # A busy machine ends the requests late.
+    with opened(run, published) as current:
+        current.begin(1, 0)
+        outage = gcs.fail("status", on="get", matches="changes", times=None)
+        assert not current.is_continued(2, STEPS)
+        fired = outage.fired
+        assert not current.begin(2, STEPS)
+        assert outage.fired == fired > 0
+    [line] = warnings_in(caplog)
+    assert "before epoch 2, so the training goes on without them" in line
+    assert " within 0.3 s" in line
+
+
+def test_a_read_that_failed_is_repeated_before_the_next_epoch(
+    settings: Settings, published: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    run = prepare_run(settings.model_copy(update={"advice": "apply"}), published, "run")
+    reads: list[object] = []
+
+    def failed(place: object) -> list[Change]:
+        reads.append(place)
+        raise StorageError("the bucket did not answer")
+
+    with opened(run, published) as current:
+        current.begin(1, 0)
+        request_change(run.folder, "prefetch_batches", 2, by="Ada")
+        with monkeypatch.context() as patched:
+            patched.setattr(current_input, "load_changes", failed)
+            assert not current.is_continued(2, STEPS)
+            current.request(2, lambda *_: [{"prefetch_batches": 16}])
+            assert not current.begin(2, STEPS)
+        assert (len(reads), len(warnings_in(caplog))) == (1, 1)
+        assert current.begin(3, 2 * STEPS)
+        assert current.effect.settings.prefetch_batches == 2
+
+
+def test_a_request_that_could_not_be_read_before_the_last_epoch_is_refused_after_it(
+    settings: Settings, published: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run = prepare_run(settings, published, "run")
+
+    def failed(place: object) -> list[Change]:
+        raise StorageError("the bucket did not answer")
+
+    with opened(run, published) as current:
+        current.begin(3, 2 * STEPS)
+        request_change(run.folder, "prefetch_batches", 2, by="Ada")
+        with monkeypatch.context() as patched:
+            patched.setattr(current_input, "load_changes", failed)
+            assert not current.begin(4, 3 * STEPS)
+        current.refuse_rest(is_early=False)
+    assert load_changes(run.folder)[0].refused == "the training was in its last epoch"
 
 
 def test_an_attempt_that_only_evaluates_takes_no_request(settings: Settings, published: Path):

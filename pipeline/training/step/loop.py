@@ -131,8 +131,9 @@ class EpochLoop:
     """Runs epochs over batches, and reports each step to the monitor.
 
     On an accelerator that works beside the host, it sends a step before it reads the result of the step before. It
-    calls `should_stop` before each step, and the step carries the answer to all servers. Several servers leave one step
-    later, or at the end of the epoch, because some may have sent the next step before they read the answer.
+    calls `should_stop` before each step. A single server then sends no more steps. With several servers, the step
+    carries the answer to all of them. They leave one step later, or at the end of the epoch, because some may have sent
+    the next step before they read the answer.
     """
 
     steps: TakesSteps
@@ -242,7 +243,10 @@ class EpochLoop:
         return all(_is_finite(row) for sent in self._in_flight for row in sent.rows())
 
     def _send(self, batches: Iterator[NumberedBatch], max_steps: int) -> None:
-        """Take the next batch, and send its step to the accelerator; up to `max_steps` of them if they are short."""
+        """Take the next batch, and send its step to the accelerator; up to `max_steps` of them if they are short.
+
+        If a stop is requested, a single server sends only the steps before the request, which may be none.
+        """
         self._times.add_host()
         # Before the next batch is taken: afterwards, the buffer has a free place at any speed of the input.
         ready_pct = self.ready_pct(self._taken)
@@ -254,12 +258,17 @@ class EpochLoop:
         count = min(max_steps, self.stacked - self._used, max(1, int(GROUP_S / self._step_s)))
         # No step is sent after the one with the request, as if each was sent alone.
         asked = next((number for number in range(1, count + 1) if self.should_stop()), None)
-        count, should_stop = asked or count, tf.constant(float(asked is not None))
+        count = asked or count
+        if asked and self.servers == 1:
+            # Not even the step with the request: if steps take seconds, the time for a stop could pass before its end.
+            count = asked - 1
+            self._leave_after = self._sent + count
+            if not count:
+                return
+        should_stop = tf.constant(float(asked is not None))
         first, self._used, self._taken = self._used, self._used + count, self._taken + count
         sent = StepGroup(self._stack, first, count, self.stacked > 1, ready_pct, self._times.begin())
         self._in_flight.add(self._result(sent, should_stop), sent)
-        if asked and self.servers == 1:  # Other servers learn of the request from the result of the step.
-            self._leave_after = self._sent
 
     def _result(self, sent: StepGroup, should_stop: tf.Tensor) -> Result:
         features, labels, weights, mirrored, _ = sent.batches
@@ -334,9 +343,10 @@ class EpochLoop:
 
         for number, (features, labels, weights) in enumerate(one_ahead(batches), 1):
             asked = self.should_stop()
+            if asked and self.servers == 1:  # As in the training, this step could take too long.
+                leave_after = number - 1
+                break
             in_flight.add(self.steps.evaluate(features, labels, weights, tf.constant(float(asked))), None)
-            if asked and self.servers == 1:
-                leave_after = number
             finish(in_flight.take_due())
             if number >= leave_after:
                 break

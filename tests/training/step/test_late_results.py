@@ -175,19 +175,21 @@ def test_all_servers_leave_after_the_same_step(due: Sequence[int]) -> None:
     assert (training.loop.step, training.loop.sums.examples, len(training.accelerator.sent)) == (4, 8, 4)
 
 
-def test_a_single_server_sends_no_step_after_the_one_with_the_request() -> None:
-    training = Training(read_at_once=[3], stop_with=3)
-    with pytest.raises(Preempted, match="after step 3"):
+def test_a_single_server_sends_no_step_after_a_request() -> None:
+    """The request comes before step 3. If steps take seconds, each step more could exceed the time for a stop."""
+    training = Training(read_at_once=[2], stop_with=3)
+    with pytest.raises(Preempted, match="after step 2"):
         training.run(batches(9), 9)
-    assert (training.loop.step, training.loop.sums.examples, len(training.accelerator.sent)) == (3, 6, 3)
+    assert (training.loop.step, training.loop.sums.examples, len(training.accelerator.sent)) == (2, 4, 2)
 
 
-@pytest.mark.parametrize("servers", [1, 2])
-def test_a_stop_with_the_last_step_of_an_epoch_leaves_after_it(servers: int) -> None:
-    training = Training(read_at_once=[4], servers=servers, stop_with=4)
-    with pytest.raises(Preempted, match="after step 4"):
+@pytest.mark.parametrize(("servers", "last"), [(1, 3), (2, 4)])
+def test_a_stop_before_the_last_step_of_an_epoch_leaves_at_its_end_at_the_latest(servers: int, last: int) -> None:
+    """With several servers, the last step carries the request. A single server needs no such step."""
+    training = Training(read_at_once=[last], servers=servers, stop_with=4)
+    with pytest.raises(Preempted, match=f"after step {last}"):
         training.run(batches(9), 4)
-    assert (training.loop.step, len(training.accelerator.sent)) == (4, 4)
+    assert (training.loop.step, len(training.accelerator.sent)) == (last, last)
 
 
 def test_a_stop_that_ends_the_wait_for_a_batch_leaves_no_step_out() -> None:
@@ -216,8 +218,9 @@ def test_a_validation_reads_late_and_counts_each_example_once() -> None:
     assert (sums.examples, sums.loss, sums.correct) == (7, 1 + 2 + 3 + 4, 4)
 
 
-@pytest.mark.parametrize(("servers", "last"), [(1, 2), (2, 3)])
+@pytest.mark.parametrize(("servers", "last"), [(1, 1), (2, 3)])
 def test_all_servers_leave_a_validation_after_the_same_step(servers: int, last: int) -> None:
+    """The request comes before step 2. Only several servers need it and one step more."""
     training = Training(read_at_once=[last], servers=servers, stop_with=2)
     with pytest.raises(Preempted, match="in the validation"):
         training.loop.evaluate(batch[:3] for batch in batches(9))
