@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pipeline.commands.command import require_extra
 from pipeline.commands.parser import overview, parse
+from pipeline.commands.spooled import json_pieces
 from pipeline.config.allowed import open_unless_set, open_warning
 from pipeline.errors import ERROR_FILE, Preempted, TenfoldError, error_to_json
 from pipeline.runs.run import EXIT_PREEMPTED
@@ -61,7 +62,13 @@ def main(arguments: Sequence[str]) -> int:
     # After the work: an error is the last thing to read, and nothing else explains it.
     if command.warns_if_open and (warning := open_warning()):
         _log.info("%s", warning)
-    print(json.dumps(result) if options.json else command.printer(result))  # noqa: T201
+    if options.json:
+        sys.stdout.writelines(json_pieces(result))
+        print()  # noqa: T201
+    else:
+        text = command.printer(result)
+        for line in (text,) if isinstance(text, str) else text:
+            print(line)  # noqa: T201
     return 0 if result.get("ok", True) else EXIT_BAD
 
 

@@ -3,7 +3,7 @@
 import argparse
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -21,7 +21,10 @@ PACKAGES = {"training": "tensorflow", "report": "bokeh"}
 """A package of each extra of pyproject.toml. If it is installed, so is the rest."""
 
 Result = dict[str, Any]
-"""What --json prints. The exit code is 1 if its value `ok` is false."""
+"""What --json prints. A value may be `Spooled`. The exit code is 1 if its value `ok` is false."""
+
+Printer = Callable[[Result], str | Iterable[str]]
+"""Returns the text of a result, or its lines if there may be very many."""
 
 argument = partial(methodcaller, "add_argument")
 """Declare an argument of a command. Takes the same as `ArgumentParser.add_argument`."""
@@ -41,9 +44,9 @@ def format_result(result: Result) -> str:
     return "\n".join(f"{name.replace('_', ' '):>16}  {_format_value(value)}" for name, value in result.items())
 
 
-def printer_at(name: str) -> Callable[[Result], str]:
+def printer_at(name: str) -> Printer:
     """Return a printer that calls `package.module:function`, whose module is imported when it prints."""
-    return lambda result: str(resolve_name(name)(result))
+    return lambda result: resolve_name(name)(result)
 
 
 def _format_value(value: Any) -> str:
@@ -72,7 +75,7 @@ class Command:
         name: What a person types.
         example: Arguments that the help shows.
         arguments: Its arguments, besides those of all commands.
-        printer: Returns the text of a result, which is printed without --json.
+        printer: Returns what is printed without --json.
         extra: The extra of pyproject.toml that it needs. Without one, it needs the base package alone.
         warns_if_open: Whether it warns of variables of the environment that allow everything.
     """
@@ -81,7 +84,7 @@ class Command:
     name: str
     example: str
     arguments: tuple[Callable[[Any], Any], ...] = ()
-    printer: Callable[[Result], str] = format_result
+    printer: Printer = format_result
     extra: str = ""
     warns_if_open: bool = False
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.commands.command import Result, argument, command, format_result, printer_at, program
 from pipeline.commands.options import published_settings, reachable, settings_of
+from pipeline.commands.spooled import Spooled
 from pipeline.config.preflight import require_buckets
 from pipeline.errors import TenfoldError
 from pipeline.storage import Place, place_of, read_json
@@ -90,7 +91,7 @@ def _pointer(options: argparse.Namespace) -> "Pointer":
     argument(
         "files", nargs="+", metavar="FILE", help="image file; for a model of a table, a table file or a folder of them"
     ),
-    printer=printer_at("pipeline.training.served.predict:format_predictions"),
+    printer=printer_at("pipeline.training.served.predict:prediction_lines"),
     extra="training",
 )
 def predict(options: argparse.Namespace) -> Result:
@@ -107,8 +108,8 @@ def predict(options: argparse.Namespace) -> Result:
     about = load_about(model)
     new_rows = NewRows(read_json(model / TABLE_FACTS), about["dataset_version"]) if "columns" in about else None
     with tensorflow_on_the_cpu():
-        from pipeline.training.served.predict import predict
-    predictions = predict(model, [Path(file) for file in options.files], new_rows, settings)
+        from pipeline.training.served.predict import each_prediction
+    predictions = Spooled(each_prediction(model, [Path(file) for file in options.files], new_rows, settings))
     result: Result = {"ok": not any("rejected" in each for each in predictions), "predictions": predictions}
     if new_rows is None:
         return result

@@ -94,7 +94,7 @@ def _leaked(quality: Mapping[str, Any], threshold: float) -> str:
     if leaked <= threshold * of:
         return ""
     unit = quality["unit"]
-    # Only a window counts these.
+    # Only a window, and a version whose source states the split, count these.
     by_group = leaks.get("only_by_group", 0)
     or_group = f" or share a group with a training {unit} ({by_group} only by group)" if by_group else ""
     return (

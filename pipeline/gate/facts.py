@@ -16,6 +16,7 @@ from pipeline.dataset.manifest import Dataset
 from pipeline.gate.duplicates import MAX_NAMES, GroupFacts, near_groups
 from pipeline.gate.equal_examples import equal_examples
 from pipeline.gate.equal_rows import equal_rows
+from pipeline.gate.group_leaks import with_leaks_by_group
 from pipeline.gate.statistics import drift
 from pipeline.gate.totals import Totals
 from pipeline.plan.example_kind import kind_of
@@ -37,15 +38,18 @@ def planned_facts(
     `labels` are the labels of the version by id. `before` is the last version.
     """
     kind = kind_of(snapshot)
+    equal = (
+        equal_examples(order, RawReader(snapshot.origin), duplicates)
+        if kind.has_files
+        else equal_rows(order, partial(kind.values_of, snapshot=snapshot), duplicates)
+    )
+    if order.states_splits:
+        equal["leaks"] = with_leaks_by_group(equal["leaks"], order)
     facts: Quality = {
         "unit": kind.noun,
         "listed": snapshot.listed,
         "skipped_by_name": skipped_by_name(snapshot),
-        **(
-            equal_examples(order, RawReader(snapshot.origin), duplicates)
-            if kind.has_files
-            else equal_rows(order, partial(kind.values_of, snapshot=snapshot), duplicates)
-        ),
+        **equal,
         **kind.quality(snapshot, order),
         # A sorted part counts only the first label of an example, so its counts say nothing if there are several.
         **_class_facts([] if snapshot.multi_label else list(snapshot.classes), order.classes),

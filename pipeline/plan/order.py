@@ -131,6 +131,11 @@ class Order:
             self.classes[self._split_of(kind, lowest)].update(counts)
 
     @property
+    def states_splits(self) -> bool:
+        """Whether the source states which examples are for validation or testing."""
+        return not self._kinds.isdisjoint((VALIDATION, TEST))
+
+    @property
     def states_test(self) -> bool:
         """Whether the source states which examples are for testing."""
         return TEST in self._kinds

@@ -110,14 +110,14 @@ def sorted_part(part: Part, rule: SplitRule, earlier: NDArray[np.void] = NO_EARL
 
 
 def load_sorted_part(part: Part, rule: SplitRule, earlier: NDArray[np.void] = NO_EARLIER) -> SortedPart | None:
-    """Return the description of a sorted part; None if the part is not sorted yet."""
+    """Return the description of a sorted part; None if the part is not sorted yet, or if the description is damaged."""
     try:
         content = storage.read_json(_description_path(part, _name(rule, earlier)))
-    except FileNotFoundError:
+        sections = {kind: Section(**section) for kind, section in content["sections"].items()}
+        return SortedPart(**{**content, "sections": sections})
+    # To sort a part again takes a second. Its plan would otherwise stop until a person removes the file.
+    except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
         return None
-    return SortedPart(
-        **{**content, "sections": {kind: Section(**section) for kind, section in content["sections"].items()}}
-    )
 
 
 def lines_path(part: Part, described: SortedPart) -> Place:

@@ -3,7 +3,6 @@
 import heapq
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -12,7 +11,7 @@ from pipeline import storage
 from pipeline.config.workspace import RANGES, place_hash
 from pipeline.errors import BadInput, FileSystemError, SourceError
 from pipeline.images.rejection import why_unread
-from pipeline.snapshot.listing import Listing, divisions_of, parts_listed_in
+from pipeline.snapshot.listing import Listing, divisions_of, parts_listed_in, warn_of_unusable
 from pipeline.snapshot.options import ExtractOptions
 from pipeline.snapshot.part import Part, rows_of
 from pipeline.snapshot.raw_example import LocalImages, Origin, RawExample
@@ -20,6 +19,7 @@ from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.sources import MISSING, UNMEASURED, Listed
 from pipeline.sources.key_range import KeyRange, bytes_of
 from pipeline.storage import Place
+from pipeline.system.os_errors import unless_missing
 from pipeline.system.parallel import map_in_threads_if_slow
 
 READERS = 8
@@ -121,11 +121,8 @@ def known_rows(options: ExtractOptions, keys: KeyRange, started_ns: int) -> Iter
     """
     if storage.is_bucket(options.source_uri):
         return
-    try:
-        rows = [_rows_at_rest(parts, keys, listed_ns) for parts, listed_ns in _known_parts(options, started_ns)]
-        yield from heapq.merge(*rows, key=lambda row: bytes_of(row.key))
-    except (FileNotFoundError, FileSystemError) as error:  # A file of a part was removed, or is too short.
-        _log.warning("the last snapshot cannot be read (%s): reading the remaining files again", error)
+    rows = [_rows_at_rest(parts, keys, listed_ns) for parts, listed_ns in _known_parts(options, started_ns)]
+    yield from heapq.merge(*rows, key=lambda row: bytes_of(row.key))
 
 
 def _known_parts(options: ExtractOptions, before_ns: int) -> Iterator[tuple[list[Part], int]]:
@@ -133,9 +130,13 @@ def _known_parts(options: ExtractOptions, before_ns: int) -> Iterator[tuple[list
     newest_ns, of_source = 0, place_hash(options.source_uri)
     # The name of a snapshot ends in a hash of its source: another source may have the same keys.
     snapshots: Iterable[Place] = options.folder.glob(f"*-{of_source}.json")
-    if newest := max(snapshots, key=lambda path: path.stat().st_mtime_ns, default=None):
-        with suppress(BadInput):  # It is damaged, or another version of Tenfold wrote it: everything is read again.
+    # Another run may remove one meanwhile.
+    if newest := max(snapshots, key=lambda path: unless_missing(lambda: path.stat().st_mtime_ns) or 0, default=None):
+        try:
             last = load_snapshot(newest)
+        except (BadInput, FileNotFoundError):
+            warn_of_unusable(newest)
+        else:
             newest_ns = last.started_ns
             yield last.parts, newest_ns
     # The snapshot has the rows of all earlier ones. The other ranges of this listing have no key of this range.
@@ -145,7 +146,18 @@ def _known_parts(options: ExtractOptions, before_ns: int) -> Iterator[tuple[list
 
 
 def _rows_at_rest(parts: Iterable[Part], keys: KeyRange, started_ns: int) -> Iterator[RawExample]:
-    for row in rows_of(part for part in parts if keys.overlaps(part.first, part.last)):
-        # A file that changed shortly before the listing may have changed again afterwards, within the same tick.
-        if row.size != MISSING and row.generation < started_ns - CLOCK_SLACK_NS:
-            yield row
+    for part in parts:
+        if not keys.overlaps(part.first, part.last):
+            continue
+        try:
+            for row in rows_of([part]):
+                # A file that changed shortly before the listing may have changed again afterwards, within one tick.
+                if row.size != MISSING and row.generation < started_ns - CLOCK_SLACK_NS:
+                    yield row
+        except FileSystemError:  # A file of the part was removed, or is damaged. The rows before match their checksums.
+            _log.warning(
+                "%s, which an earlier listing wrote, is missing or damaged: the images from %r to %r are read again",
+                part.rows_and_columns,
+                part.first,
+                part.last,
+            )

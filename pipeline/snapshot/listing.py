@@ -1,8 +1,8 @@
 """A listing: what was found in a range of the keys of a source. Listings add up without reading a row again."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from pipeline.sources.folder import NOT_BY_NAME
 from pipeline.sources.key_range import bytes_of
 from pipeline.storage import Place
 
+_log = logging.getLogger(__name__)
 _ADVICE_ON_ROWS = (
     ". If each row of these files is an example, set TABLE and LABEL instead of SOURCE. If their rows hold the paths "
     "of images, set SOURCE to one of these files"
@@ -238,11 +239,24 @@ def divisions_of(folder: Place, place: str) -> Iterator[tuple[int, Place]]:
 
 
 def parts_listed_in(division: Place) -> list[Part]:
-    """Return the parts of the finished ranges of a division; none if their listings cannot be read."""
+    """Return the parts of the finished ranges of a division, except of listings that cannot be used."""
     paths: Iterable[Place] = division.glob("*.listing")
-    with suppress(BadInput):  # They are damaged, or another version of Tenfold wrote them.
-        return [part for path in paths for part in load_listing(path).parts]
-    return []
+    parts: list[Part] = []
+    for path in paths:
+        try:
+            parts += load_listing(path).parts
+        except (BadInput, FileNotFoundError):
+            warn_of_unusable(path)
+    return parts
+
+
+def warn_of_unusable(path: Place) -> None:
+    """Log that an earlier snapshot or listing does not help this one. A damaged file must not stop a listing."""
+    _log.warning(
+        "%s cannot be used (it is damaged, was removed, or comes from another version of Tenfold): its images are read "
+        "again",
+        path,
+    )
 
 
 def load_listing(path: Place) -> Listing:

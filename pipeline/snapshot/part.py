@@ -97,19 +97,46 @@ class Part:
             with place.open("rb") as file:  # The mapping outlives the open file.
                 return np.memmap(file, COLUMNS, mode="r", shape=(self.listed,))
         except (FileNotFoundError, ValueError) as error:  # ValueError: the file is too short.
-            raise FileSystemError(f"{place} is missing or too short: {EXTRACT_AGAIN}") from error
+            raise damaged_file(place) from error
 
     def labels(self) -> list[str]:
         """Return the labels in the order of their numbers in the columns."""
-        labels: list[str] = storage.read_json(self.beside(".labels"))
+        labels: list[str] = read_extracted(self.beside(".labels"))
         return labels
 
     def row(self, number: int) -> "Row":
-        """Return one row by its number in this part. This reads only a few bytes."""
-        content = storage.read_range(self.beside(".columns"), number * COLUMNS.itemsize, COLUMNS.itemsize)
-        columns = np.frombuffer(content, COLUMNS)
-        begin, size = int(columns["offset"][0]), int(columns["length"][0])
-        return Row(columns, from_line(storage.read_range(place_of(self.rows), begin, size)))
+        """Return one row by its number in this part. This reads only a few bytes.
+
+        Raises FileSystemError if a file of the part is missing or damaged.
+        """
+        try:
+            content = storage.read_range(self.beside(".columns"), number * COLUMNS.itemsize, COLUMNS.itemsize)
+            columns = np.frombuffer(content, COLUMNS, count=1)
+            line = storage.read_range(place_of(self.rows), int(columns["offset"][0]), int(columns["length"][0]))
+        except (FileNotFoundError, ValueError) as error:  # ValueError: the columns are too short.
+            raise damaged_file(self.rows_and_columns) from error
+        # In a file of zeros, the checksum of an empty line would match.
+        if not line or google_crc32c.value(line) != columns["checksum"][0]:
+            raise damaged_file(self.rows_and_columns)
+        return Row(columns, from_line(line))
+
+    @property
+    def rows_and_columns(self) -> str:
+        """The two files that must match, for an error. Which one is damaged is unknown."""
+        return f"{self.rows} or {self.beside('.columns').name}"
+
+
+def damaged_file(what: object) -> FileSystemError:
+    """Return the error for a file of `extract` that cannot be used. Another `extract` writes it again."""
+    return FileSystemError(f"{what} is missing or damaged: {EXTRACT_AGAIN}")
+
+
+def read_extracted(place: Place) -> Any:
+    """Return the one JSON value in a file that `extract` wrote. Raises FileSystemError if it is missing or damaged."""
+    try:
+        return storage.read_json(place)
+    except (FileNotFoundError, ValueError) as error:
+        raise damaged_file(place) from error
 
 
 def allowed_part(content: Mapping[str, Any]) -> Part:
@@ -131,7 +158,11 @@ class Row:
 
 
 def rows_of(parts: Iterable[Part]) -> Iterator[RawExample]:
-    """Yield the rows of parts in the order of their lines."""
+    """Yield the rows of parts in the order of their lines.
+
+    Raises FileSystemError if a file of a part is missing, or if a line does not match its checksum. A line that is
+    damaged can still be parsed, and would then state wrong labels or a wrong checksum of its image.
+    """
     for part in parts:
         for rows in from_lines(_lines_of(part)):
             yield from rows
@@ -139,12 +170,23 @@ def rows_of(parts: Iterable[Part]) -> Iterator[RawExample]:
 
 def _lines_of(part: Part) -> Iterator[bytes]:
     columns = part.columns()
-    sizes = columns["length"][np.argsort(columns["offset"])]
-    with place_of(part.rows).open("rb") as file:
+    order = np.argsort(columns["offset"])
+    sizes, checksums = columns["length"][order], columns["checksum"][order]
+    if not sizes.all():  # In a file of zeros, the checksums of empty lines would match.
+        raise damaged_file(part.rows_and_columns)
+    try:
+        opened = place_of(part.rows).open("rb")
+    except FileNotFoundError as error:
+        raise damaged_file(part.rows_and_columns) from error
+    with opened as file:
         for start in range(0, part.listed, ROWS_AT_ONCE):
-            bounds = [0, *np.cumsum(sizes[start : start + ROWS_AT_ONCE], dtype=np.int64).tolist()]
+            some = slice(start, start + ROWS_AT_ONCE)
+            bounds = [0, *np.cumsum(sizes[some], dtype=np.int64).tolist()]
             content = file.read(bounds[-1])
-            yield from (content[begin:end] for begin, end in pairwise(bounds))
+            lines = [content[begin:end] for begin, end in pairwise(bounds)]
+            if list(map(google_crc32c.value, lines)) != checksums[some].tolist():
+                raise damaged_file(part.rows_and_columns)
+            yield from lines
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from pipeline.plan.example_kind import Lister, kind_named
 from pipeline.plan.options import split_rule
 from pipeline.plan.sort import sorted_part
 from pipeline.snapshot.listing import Listing, divisions_of, load_listing, save_listing
-from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT
+from pipeline.snapshot.part import EXTRACT_AGAIN, SNAPSHOT_FORMAT, damaged_file, read_extracted
 from pipeline.storage import Place, place_of
 from pipeline.system.arrow import one_thread
 from pipeline.system.progress import Show, no_progress, progress
@@ -153,7 +153,7 @@ def load_range_file(path: str) -> RangeFile:
     """Read a file that `divide` wrote.
 
     Raises FormatError if another version of Tenfold wrote it, SettingsError if the administrator does not allow it.
-    Raises FileSystemError if it is missing.
+    Raises FileSystemError if it is missing or damaged.
     """
     require_output(place_of(path))
     try:
@@ -163,6 +163,8 @@ def load_range_file(path: str) -> RangeFile:
             f"{path} is missing, or this host does not see it yet: the ranges of a run are removed after a week. Run "
             "again, or " + EXTRACT_AGAIN
         ) from error
+    except ValueError as error:
+        raise damaged_file(path) from error
     require_format(content.pop("format", None), SNAPSHOT_FORMAT, path, EXTRACT_AGAIN)
     return RangeFile(**content)
 
@@ -243,7 +245,7 @@ def _listing_of(path: str) -> Listing:
 
 def _take_examined(path: str) -> Any:
     """Return what `examine_range_file` wrote: up to tens of megabytes, which nothing else reads."""
-    content = storage.read_json(_examined_path(path))
+    content = read_extracted(_examined_path(path))
     _examined_path(path).unlink()
     place_of(path).unlink()
     return content

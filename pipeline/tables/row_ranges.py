@@ -24,6 +24,7 @@ from pipeline import storage
 from pipeline.config.allowed import require_output
 from pipeline.errors import SettingsError, SourceError
 from pipeline.snapshot.listing import ExamineEach, Listing
+from pipeline.snapshot.part import read_extracted
 from pipeline.sources.key_range import range_bytes
 from pipeline.storage import Place, place_of
 from pipeline.system.malloc import keep_large_blocks
@@ -321,4 +322,4 @@ def _ranges(groups: Iterable[Sequence[FilePiece]], state: Iterable[list[Any]], s
 def _schema_of(range_: TableRange) -> Schema:
     place = place_of(range_.schema)
     require_output(place)
-    return Schema.from_json(storage.read_json(place))
+    return Schema.from_json(read_extracted(place))

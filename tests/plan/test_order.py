@@ -280,6 +280,17 @@ def split_in(order: Order, snapshot: Snapshot, key: str) -> str:
     return next(SPLITS[each.split] for each in placed if each.example.key == key)
 
 
+@pytest.mark.parametrize("damaged", [b"", b'{"name": "x", "sec', b"[]", b"{}"])
+def test_a_part_whose_description_is_torn_is_sorted_again(damaged: bytes, tmp_path: Path):
+    [part] = snapshot_of(images(30), tmp_path, PartLimits(30)).parts
+    described = sorted_part(part, RULE)
+    [description] = tmp_path.glob("*.sorted")
+    content = description.read_bytes()
+    description.write_bytes(damaged)
+    assert sorted_part(part, RULE) == described
+    assert description.read_bytes() == content
+
+
 SNAPSHOT_IS_LOST = r"it belongs to the snapshot, so remove all files .*\.\*, and begin with `extract`"
 PART_IS_LOST = r"remove all files .*\.\*, and run `shard` again.*begin with `extract`"
 RULE_ORDER = partial(line_order, rule=RULE)

@@ -1,7 +1,9 @@
 """Snapshots: which files are read, which are read again, and which images form a group."""
 
+import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event, get_ident
 
@@ -10,10 +12,12 @@ import numpy as np
 import pytest
 
 from pipeline.config.settings import Settings, settings_from
-from pipeline.errors import SettingsError, SourceError
+from pipeline.errors import FileSystemError, SettingsError, SourceError
 from pipeline.snapshot import checksums, raw_example
 from pipeline.snapshot.extract import sweep
 from pipeline.snapshot.options import extract_options
+from pipeline.snapshot.part import Part, PartLimits
+from pipeline.snapshot.part import rows_of as rows_of_parts
 from pipeline.snapshot.raw_example import CheckedFile, LocalImages, from_lines
 from pipeline.snapshot.raw_reader import unfinished_copies
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot
@@ -116,12 +120,77 @@ def test_a_recently_written_file_is_read_again(settings: Settings, read: list[st
     assert len(read) == 24
 
 
-def test_a_snapshot_of_another_release_is_ignored(at_rest: Settings, read: list[str]):
+def half(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def zeroed(content: bytes) -> bytes:
+    """A file whose second half a power loss has lost, although its size is right."""
+    return half(content).ljust(len(content), b"\0")
+
+
+def with_other_checksum(rows: bytes) -> bytes:
+    """Rows that can be parsed, the first of which has a wrong checksum."""
+    crc32c = json.loads(rows.splitlines()[0])[4]
+    return rows.replace(b",%d," % crc32c, b",%d," % (crc32c ^ 1), 1)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "damage"),
+    [(".jsonl", half), (".jsonl", zeroed), (".jsonl", with_other_checksum), (".columns", half), (".columns", zeroed)],
+)
+def test_only_the_images_of_a_damaged_part_are_read_again(
+    at_rest: Settings,
+    read: list[str],
+    caplog: pytest.LogCaptureFixture,
+    suffix: str,
+    damage: Callable[[bytes], bytes],
+):
+    limits = PartLimits(rows=8)
+    path = take_snapshot(at_rest, limits=limits)
+    part = load_snapshot(path).parts[1]
+    damaged = part.beside(suffix)
+    content = damaged.read_bytes()
+    damaged.write_bytes(damage(content))
+    read.clear()
+    assert take_snapshot(at_rest, limits=limits) == path
+    assert len(read) == 8
+    assert (part.first, part.last) == (min(read), max(read))
+    assert caplog.text.count(f"the images from {part.first!r} to {part.last!r} are read again") == 1
+    assert damaged.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("suffix", "use"),
+    [
+        (".jsonl", lambda part: list(rows_of_parts([part]))),
+        (".columns", lambda part: list(rows_of_parts([part]))),
+        (".labels", Part.labels),
+        (".jsonl", lambda part: part.row(part.listed - 1)),
+        (".columns", lambda part: part.row(part.listed - 1)),
+    ],
+)
+@pytest.mark.parametrize("damage", [half, zeroed, None])
+def test_an_error_names_the_damaged_file_of_a_part(
+    settings: Settings, suffix: str, use: Callable[[Part], object], damage: Callable[[bytes], bytes] | None
+):
+    [part] = snapshot_of(settings).parts
+    file = part.beside(suffix)
+    content = file.read_bytes()
+    file.unlink()
+    if damage:
+        file.write_bytes(damage(content))
+    with pytest.raises(FileSystemError, match=f"{Path(part.rows).stem}.*: run `extract` again"):
+        use(part)
+
+
+def test_a_snapshot_of_another_release_is_ignored(at_rest: Settings, read: list[str], caplog: pytest.LogCaptureFixture):
     path = take_snapshot(at_rest)
     path.write_text('{"rows": "nothing"}')
     read.clear()
     assert take_snapshot(at_rest) == path
     assert len(read) == 24
+    assert caplog.text.count(f"{path} cannot be used") == 1
     path.write_text("[]")
     with pytest.raises(SettingsError, match="does not contain a snapshot"):
         load_snapshot(path)
@@ -151,13 +220,11 @@ def test_a_listing_of_an_unchanged_source_replaces_only_damaged_files(settings: 
     assert len(before) == len(files)
     assert snapshot_of(settings).parts == snapshot.parts
     assert writes(files) == before
-    # A listing reads the one before, so only damage that still parses reaches the comparison.
-    damaged = [file for file in files if file.suffix != ".columns"]
-    contents = [file.read_bytes() for file in damaged]
-    for file, content in zip(damaged, contents, strict=True):
+    contents = [file.read_bytes() for file in files]
+    for file, content in zip(files, contents, strict=True):
         file.write_bytes(content[:2] + bytes([content[2] ^ 1]) + content[3:])
     assert snapshot_of(settings).parts == snapshot.parts
-    assert [file.read_bytes() for file in damaged] == contents
+    assert [file.read_bytes() for file in files] == contents
 
 
 def test_columns_match_the_rows(settings: Settings):

@@ -19,6 +19,7 @@ from pipeline.errors import FileSystemError, SettingsError, SourceError
 from pipeline.plan.plan import load_plan
 from pipeline.snapshot import checksums, listing
 from pipeline.snapshot.extract import join_listings, list_range
+from pipeline.snapshot.listing import load_listing
 from pipeline.snapshot.options import extract_options
 from pipeline.snapshot.part import rows_of
 from pipeline.snapshot.raw_example import CheckedFile, LocalImages
@@ -192,6 +193,32 @@ def test_no_checksum_is_computed_twice(divided: Settings, monkeypatch: pytest.Mo
     assert again != first
     listed(again)
     assert load_snapshot(join(divided, again)).listed == 24
+
+
+def test_only_the_range_of_a_torn_listing_is_read_again(
+    divided: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(checksums, "CLOCK_SLACK_NS", 0)  # A real wait would take seconds.
+    newest = max(path.stat().st_ctime_ns for path in Path(divided.source_uri).rglob("*"))
+    until(lambda: time.time_ns() > newest, pause=0.001)
+    killed = divide(divided)
+    listed(killed)
+    torn = Path(killed[1]).with_suffix(".listing")
+    expected = [row.key for row in rows_of(load_listing(torn).parts)]
+    torn.write_bytes(torn.read_bytes()[:-9])
+    read: list[str] = []
+    real = LocalImages.check
+    monkeypatch.setattr(LocalImages, "check", lambda files, key, *how: read.append(key) or real(files, key, *how))
+    list_range_file(divide(divided)[1])
+    assert read == expected
+    assert caplog.text.count(f"{torn} cannot be used") == 1
+
+
+def test_an_error_names_a_torn_file_of_a_range(divided: Settings):
+    torn = Path(divide(divided)[1])
+    torn.write_bytes(torn.read_bytes()[:-9])
+    with pytest.raises(FileSystemError, match=f"{torn} is missing or damaged: run `extract` again"):
+        list_range_file(str(torn))
 
 
 def test_a_changed_file_is_read_again_whatever_was_listed_before(divided: Settings, monkeypatch: pytest.MonkeyPatch):

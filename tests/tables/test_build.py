@@ -27,6 +27,7 @@ from pipeline.stages.build import build, build_dataframe
 from pipeline.stages.extract import list_all
 from pipeline.stages.shard import plan_shards
 from pipeline.tables.samples import write_sample_table
+from tests.published import changed
 
 ROWS = 600
 
@@ -474,6 +475,22 @@ def test_a_row_that_a_column_states_twice_is_a_leak(settings: Callable[..., Sett
     quality = dataset_of(build(made)).quality
     assert quality["leaks"]["images"] == 1
     assert quality["duplicates"] == {"images": 3, "groups": 1}
+
+
+@pytest.mark.parametrize("role", ["group_column", "key_column"])
+def test_a_group_on_both_sides_of_a_stated_split_is_a_leak(
+    settings: Callable[..., Settings], tmp_path: Path, role: str
+):
+    """Two rows of the patient p1 are in training, and another one is in test. The rows of q2 are in test alone."""
+    rows = [{"x": number, "p": f"p{number // 2}", "y": "yn"[number % 2], "s": "train"} for number in range(100)]
+    rows += [{"x": 1000 + number, "p": p, "y": "y", "s": "test"} for number, p in enumerate(("p1", "q1", "q2", "q2"))]
+    rows.append({"x": 2000, "p": "v", "y": "n", "s": "validation"})
+    path = write_rows(tmp_path / "t.csv", rows)
+    made = settings(path, label_column="y", split_column="s", **{role: "p"})
+    with pytest.raises(GateError, match=r"share a group with a training row \(1 only by group\)"):
+        build(made)
+    leaks = dataset_of(build(changed(made, on_leak="continue"))).quality["leaks"]
+    assert (leaks["images"], leaks["only_by_group"], len(leaks["names"])) == (1, 1, 1)
 
 
 @pytest.mark.parametrize("key", ["", "id"])

@@ -27,6 +27,13 @@ MAX_LIKELY_LABELS = 3
 def predict(
     model: Place, files: Sequence[Path], new_rows: NewRows | None = None, settings: Settings | None = None
 ) -> list[dict[str, Any]]:
+    """Return all predictions of `each_prediction`. Those of a million rows take hundreds of megabytes."""
+    return list(each_prediction(model, files, new_rows, settings))
+
+
+def each_prediction(
+    model: Place, files: Sequence[Path], new_rows: NewRows | None = None, settings: Settings | None = None
+) -> Iterator[dict[str, Any]]:
     """Predict the labels of image files of any format that training takes, or of the rows of tables.
 
     Args:
@@ -37,7 +44,7 @@ def predict(
         settings: How CSV files are written, and how large images may be, if a person set it. Otherwise, CSV files are
             like those of the training, and images have the usual limit.
 
-    Returns:
+    Yields:
         For each file {"file", "label", "probability", "likely"}, where `likely` lists the most likely labels as
         {"label", "probability"}. For a model of several labels {"file", "labels", "likely"}, where `labels` lists those
         over one half. For a file that cannot be used {"file", "rejected"} with the reason.
@@ -52,9 +59,12 @@ def predict(
     about = load_about(folder)
     with loaded(folder) as exported:  # The model must live: its endpoint alone would lose the weights.
         if "columns" in about:
-            return [each for file in files for each in predict_rows(exported, about, file, new_rows, settings)]
+            for file in files:
+                yield from predict_rows(exported, about, file, new_rows, settings)
+            return
         rules = Rules(max_pixels=int(settings.max_megapixels * 1e6)) if settings else Rules()
-        return [_predicted(exported, about, file, rules) for file in files]
+        for file in files:
+            yield _predicted(exported, about, file, rules)
 
 
 def _predicted(exported: Any, about: Mapping[str, Any], file: Path, rules: Rules) -> dict[str, Any]:
@@ -145,10 +155,18 @@ def _served(column: pa.Array, dtype: tf.DType, length: int | None) -> tf.Tensor:
 
 def format_predictions(result: Mapping[str, Any]) -> str:
     """Return the predictions as text, one line for each file or row."""
-    names = [f"{each['file']}:{each['row']}" if "row" in each else each["file"] for each in result["predictions"]]
-    width = max(map(len, names), default=0)
-    lines = zip(names, map(_words, result["predictions"]), strict=True)
-    return "\n".join(f"{name:<{width}}  {words}" for name, words in lines)
+    return "\n".join(prediction_lines(result))
+
+
+def prediction_lines(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the line of each prediction. They are read twice, because the longest name decides the width of all."""
+    width = max(map(len, map(_name, result["predictions"])), default=0)
+    for each in result["predictions"]:
+        yield f"{_name(each):<{width}}  {_words(each)}"
+
+
+def _name(prediction: Mapping[str, Any]) -> str:
+    return f"{prediction['file']}:{prediction['row']}" if "row" in prediction else str(prediction["file"])
 
 
 def _words(prediction: Mapping[str, Any]) -> str:
