@@ -84,8 +84,9 @@ def boundaries_below(place: Place, prefixes: Sequence[str], most: int, min_image
     for prefix in prefixes:
         if not may_read(place / prefix):
             continue
-        for keys in _keys_below(place / prefix, prefix, frozenset()):
-            sample.add(keys)
+        for folder, names in _keys_below(place / prefix, prefix, frozenset()):
+            for start in range(0, len(names), _KEYS_AT_ONCE):
+                sample.add(names[start : start + _KEYS_AT_ONCE], folder)
     return sample.boundaries(most, min_images)
 
 
@@ -305,7 +306,14 @@ def _may_be_inside(keys: KeyRange, entry: os.DirEntry[str]) -> bool:
     return as_folder if _is_folder(entry) else as_file
 
 
-def _keys_below(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[list[str]]:
+class _Keys(NamedTuple):
+    """Some keys: what all of them begin with, and the rest of each."""
+
+    prefix: str
+    names: Sequence[str]
+
+
+def _keys_below(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[_Keys]:
     """Yield the keys below a folder in their order, some at a time, without reading a file.
 
     Errors are ignored: `walk` reports them.
@@ -322,18 +330,14 @@ def _keys_below(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) ->
     identity = (status.st_dev, status.st_ino)
     if identity in above:
         return
-    files: list[str] = []
-    for name in names:
-        if name.endswith("/"):
-            yield files
-            files = []
-            yield from _keys_below(folder / name, prefix + name, above | {identity})
-        else:
-            files.append(prefix + name)
-            if len(files) == _KEYS_AT_ONCE:
-                yield files
-                files = []
-    yield files
+    start = 0
+    # Only folders have a slash. Most folders with many files have none in them, which is checked at once.
+    inside = [index for index, name in enumerate(names) if name.endswith("/")] if "/" in "".join(names) else ()
+    for index in inside:
+        yield _Keys(prefix, names[start:index])
+        yield from _keys_below(folder / names[index], prefix + names[index], above | {identity})
+        start = index + 1
+    yield _Keys(prefix, names[start:])
 
 
 def _position_to_count(entry: os.DirEntry[str]) -> str:

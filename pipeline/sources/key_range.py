@@ -67,9 +67,9 @@ class OrderedSample:
         self._keys: list[str] = []
         self.count = 0
 
-    def add(self, keys: Sequence[str]) -> None:
-        """Add the next keys."""
-        self._keys += keys[-self.count % self._step :: self._step]
+    def add(self, keys: Sequence[str], prefix: str = "") -> None:
+        """Add the next keys. All of them begin with `prefix`, which is left out."""
+        self._keys += [prefix + key for key in keys[-self.count % self._step :: self._step]]
         self.count += len(keys)
         while len(self._keys) > self._max_keys:
             self._keys = self._keys[::2]

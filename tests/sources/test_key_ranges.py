@@ -399,12 +399,18 @@ def test_keys_are_in_the_order_of_their_bytes(keys: list[str]):
 
 def test_the_keys_of_a_large_folder_are_counted_some_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write_images(tmp_path, *(f"cats/{number}.jpg" for number in range(7)), "dogs/0.jpg")
-    expected = [key for keys in folder._keys_below(tmp_path, "", frozenset()) for key in keys]
+    expected = folder.boundaries_below(tmp_path, ("",), 4, 1)
+    assert expected == ["cats/2.jpg", "cats/4.jpg", "cats/6.jpg"]
+    add, sizes = OrderedSample.add, []
+
+    def add_noted(sample: OrderedSample, keys: Sequence[str], prefix: str = "") -> None:
+        sizes.append(len(keys))
+        add(sample, keys, prefix)
+
+    monkeypatch.setattr(OrderedSample, "add", add_noted)
     monkeypatch.setattr(folder, "_KEYS_AT_ONCE", 3)
-    slices = list(folder._keys_below(tmp_path, "", frozenset()))
-    assert [key for keys in slices for key in keys] == expected
-    assert len(expected) == 8
-    assert max(map(len, slices)) == 3
+    assert folder.boundaries_below(tmp_path, ("",), 4, 1) == expected
+    assert sizes == [3, 3, 1, 1]
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 20_000])
