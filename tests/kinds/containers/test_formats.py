@@ -269,6 +269,13 @@ def test_an_encrypted_zip_file_is_refused(tmp_path: Path, copies: str):
         Found(place, copies)
 
 
+def test_a_zip_file_without_its_beginning_is_refused(tmp_path: Path, copies: str):
+    place = write_zip(tmp_path / "a.zip", IMAGES)
+    place.write_bytes(place.read_bytes()[-300:])
+    with pytest.raises(SourceError, match=r"a\.zip cannot be read as a zip file of images: Bad offset"):
+        Found(place, copies, kind="containers")
+
+
 def test_damage_in_a_zip_file_is_found(tmp_path: Path, copies: str):
     place = write_zip(tmp_path / "a.zip", IMAGES, zipfile.ZIP_STORED)
     content = place.read_bytes()

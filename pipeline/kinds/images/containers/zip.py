@@ -6,6 +6,7 @@ import re
 import struct
 import zipfile
 import zlib
+from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import IO, Any, NamedTuple
@@ -63,7 +64,11 @@ def holds_images(file: IO[bytes]) -> bool:
 def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage | Skipped]:
     """Yield the images in the order in which the archive stores them. Its checksums are verified."""
     with file.path.open("rb") as stored:
-        files = _all_files(stored) if file.is_whole else _files_of_piece(stored, file.first, file.end)
+        directory = _directory_of(stored)
+        if file.is_whole and not _is_in_order(stored, directory):
+            files = _sorted_files(stored)
+        else:
+            files = _files_in_order(stored, directory, file.first, file.end)
         yield from images_of_archive(files, options, file.is_whole)
 
 
@@ -79,22 +84,33 @@ def bounds(file: IO[bytes], options: SourceOptions, max_bytes: int) -> Sequence[
 
     try:
         return list(bounds_of_archive(_starts(file, directory), files_from, options, max_bytes))
-    except (_CannotBeDivided, struct.error):
+    except (_OtherOrder, struct.error):
         return ()
 
 
-class _CannotBeDivided(Exception):
-    pass
+class _OtherOrder(Exception):
+    """The directory of an archive has another order than its files."""
+
+
+def _is_in_order(file: IO[bytes], directory: _Directory) -> bool:
+    try:
+        deque(_starts(file, directory), maxlen=0)
+    except (_OtherOrder, struct.error):
+        return False
+    return True
 
 
 def _starts(file: IO[bytes], directory: _Directory) -> Iterator[Start]:
-    """Yield where the files of an archive begin. `zipfile` reads all of their entries and takes ten times as long."""
+    """Yield where the files of an archive begin. `zipfile` reads all of their entries and takes ten times as long.
+
+    Raises _OtherOrder, or struct.error if an entry lacks a number of 64 bits.
+    """
     last = -1
     for position, content, starts in _parts(file, directory, 0, directory.size, _DIRECTORY_BYTES):
         for start in starts:
             name_bytes, offset = _name_and_header(content, start)
             if offset <= last:
-                raise _CannotBeDivided
+                raise _OtherOrder
             last = offset
             name = start + _ENTRY.size
             yield Start(position + start, offset, may_be_text(content[name : name + name_bytes]))
@@ -138,15 +154,17 @@ def _name_of(info: zipfile.ZipInfo) -> str:
         return info.filename
 
 
-def _all_files(stored: IO[bytes]) -> Iterator[ArchivedFile]:
+def _sorted_files(stored: IO[bytes]) -> Iterator[ArchivedFile]:
+    """Yield the files of an archive whose directory has another order. All of the directory is in memory."""
     with zipfile.ZipFile(stored) as archive:
         for info in sorted(archive.infolist(), key=lambda each: each.header_offset):
             info.filename = _name_of(info)
             yield from _archived(archive, info, stored)
 
 
-def _files_of_piece(stored: IO[bytes], first: Bound, end: Bound | None) -> Iterator[ArchivedFile]:
-    directory = _directory_of(stored)
+def _files_in_order(
+    stored: IO[bytes], directory: _Directory, first: Bound, end: Bound | None
+) -> Iterator[ArchivedFile]:
     for archive, _, info in _entries(stored, directory, first.offset, end.offset if end else directory.size):
         yield from _archived(archive, info, stored)
 
@@ -209,6 +227,8 @@ def _directory_of(stored: IO[bytes]) -> _Directory:
         if content.startswith(_END64_SIGNATURE) and content[_END64.size :].startswith(_LOCATOR_SIGNATURE):
             *_, directory_size, stated = _END64.unpack_from(content)
             end -= len(content)
+    if stated + directory_size > end:  # The beginning is missing.
+        raise zipfile.BadZipFile("Bad offset for central directory")
     return _Directory(end - directory_size, directory_size, stated)
 
 
