@@ -12,9 +12,9 @@ from functools import partial
 from typing import IO, Any, Self
 
 from pipeline.kinds.images.archive import ArchivedFile, Start, bounds_of_archive, images_of_archive, may_be_text
-from pipeline.sources import Skipped, SourceOptions
+from pipeline.sources import SourceOptions
 from pipeline.sources.compression import MAGIC_BYTES, compression_of
-from pipeline.sources.container_formats import Bound, ContainedImage, ContainerFile
+from pipeline.sources.container_formats import Bound, ContainerFile, Item
 
 BESIDE = ()
 NAMES = re.compile(r".+\.(tar(\.(gz|bz2|xz|zst))?|tgz)")
@@ -51,7 +51,7 @@ def holds_images(file: IO[bytes]) -> bool:
     return True
 
 
-def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage | Skipped]:
+def images(file: ContainerFile, options: SourceOptions) -> Iterator[Item]:
     """Yield the images in the order of the archive."""
     with file.path.open("rb") as stored:
         compression = compression_of(stored.read(MAGIC_BYTES))

@@ -14,8 +14,8 @@ from typing import IO, Any, NamedTuple
 from typing_extensions import override
 
 from pipeline.kinds.images.archive import ArchivedFile, Start, bounds_of_archive, images_of_archive, may_be_text
-from pipeline.sources import Skipped, SourceOptions
-from pipeline.sources.container_formats import Bound, ContainedImage, ContainerFile
+from pipeline.sources import SourceOptions
+from pipeline.sources.container_formats import Bound, ContainerFile, Item
 
 BESIDE = ()
 NAMES = re.compile(r".+\.zip")
@@ -61,7 +61,7 @@ def holds_images(file: IO[bytes]) -> bool:
     return True
 
 
-def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage | Skipped]:
+def images(file: ContainerFile, options: SourceOptions) -> Iterator[Item]:
     """Yield the images in the order in which the archive stores them. Its checksums are verified."""
     with file.path.open("rb") as stored:
         directory = _directory_of(stored)
