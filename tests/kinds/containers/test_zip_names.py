@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import jpeg
-from tests.kinds.containers.examples import Found
+from tests.kinds.containers.examples import Found, write_zip
 
 NAME = "Café/0.jpg"
 
@@ -38,6 +38,22 @@ NAMES: dict[str, tuple[bytes, bytes, str]] = {
     "unicode path of an older name": (b"Tea/0.jpg", unicode_path(b"Caf?/0.jpg"), "Tea/0.jpg"),
     "unicode path of an unknown version": (b"Tea/0.jpg", unicode_path(b"Tea/0.jpg", version=2), "Tea/0.jpg"),
 }
+
+
+def test_backslashes_in_a_name_without_a_slash_separate_folders(tmp_path: Path):
+    images = {
+        r"train\cats\0.jpg": jpeg(0),
+        r"train\dogs\1.jpg": jpeg(1),
+        "train\\cats\\": b"",
+        r"val/dogs/a\b.jpg": jpeg(2),
+    }
+    found = Found(write_zip(tmp_path / "a.zip", images), str(tmp_path / "copies"))
+    assert found.labels == {
+        "train/cats/0.jpg": ("cats",),
+        "train/dogs/1.jpg": ("dogs",),
+        r"val/dogs/a\b.jpg": ("dogs",),
+    }
+    assert not found.skipped
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -139,6 +139,12 @@ def _part_of_extra(extra: bytes, kind: int) -> bytes:
 
 
 def _name_of(info: zipfile.ZipInfo) -> str:
+    """Return the path of a file. Some programs for Windows write backslashes between folders."""
+    name = _decoded_name(info)
+    return name if "/" in name else name.replace("\\", "/")
+
+
+def _decoded_name(info: zipfile.ZipInfo) -> str:
     """Return the name of a file. macOS and Info-ZIP write UTF-8 without its flag, which `zipfile` reads as cp437."""
     if info.flag_bits & _IS_UTF_8:
         return info.filename
