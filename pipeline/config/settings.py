@@ -339,15 +339,17 @@ class _SettingsBeforeGate(BaseModel):
     split_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, SOURCE] = Field(
         "",
         title="Split column",
-        description="In a list or table: the column that holds train, validation or test. Empty: in a list, split, if "
-        "it exists; in a table, the names of the files or of their folders, if all of them name a split.",
+        description="In a list, a table or Parquet files: the column that holds train, validation or test. In zip or "
+        "tar files: the field of the JSON files beside the images. Empty: in a list, split, if it exists; in a table, "
+        "the names of the files or of their folders, if all of them name a split.",
     )
 
     group_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, SOURCE] = Field(
         "",
         title="Group column",
-        description="In a list or table: examples of one group (a person, a scene) stay on one side of the split. "
-        "Empty: in a list, group, if it exists.",
+        description="In a list, a table, or Parquet or TFRecord files: examples of one group (a person, a scene) stay "
+        "on one side of the split. In zip or tar files: the field of the JSON files beside the images. Empty: in a "
+        "list, group, if it exists.",
     )
 
     list_encoding: Annotated[Text, Decides.DATASET, UsedBy.BUILD, SOURCE] = Field(

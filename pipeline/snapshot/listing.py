@@ -17,7 +17,7 @@ from pipeline.snapshot.raw_example import Origin, RawExample
 from pipeline.snapshot.skipped import SkippedFiles, log_skipped, suffix_counts
 from pipeline.snapshot.snapshot import Snapshot, save_snapshot, skipped_path
 from pipeline.sources import MISSING
-from pipeline.sources.folder import NOT_BY_NAME
+from pipeline.sources.folder import NO_CLASS_FOLDER, NOT_BY_NAME
 from pipeline.sources.key_range import bytes_of
 from pipeline.storage import Place
 
@@ -25,6 +25,10 @@ _log = logging.getLogger(__name__)
 _ADVICE_ON_ROWS = (
     ". If each row of these files is an example, set TABLE and LABEL instead of SOURCE. If their rows hold the paths "
     "of images, set SOURCE to one of these files"
+)
+_ADVICE_ON_FOLDERS = (
+    ". Move the images into a folder for each class, such as cats/1.jpg. In zip and tar files, pack these folders, not "
+    "only the images in them"
 )
 
 ExamineEach = Callable[[Sequence[Any]], Iterator[Any]]
@@ -148,7 +152,8 @@ def require_images(listing: Listing, source_uri: str, root: str) -> None:
         suffixes = listing.skipped.suffixes_in_order()
         if suffixes:
             others += f": {suffix_counts(suffixes)}"
-        advice = "" if suffixes.keys().isdisjoint(LIST_SUFFIXES) else _ADVICE_ON_ROWS
+        advice = _ADVICE_ON_FOLDERS if NO_CLASS_FOLDER in listing.skipped.reasons else ""
+        advice += "" if suffixes.keys().isdisjoint(LIST_SUFFIXES) else _ADVICE_ON_ROWS
         raise SourceError(
             f"no images under source_uri {source_uri!r} ({others or 'it is empty'}): it must have one sub-folder for "
             "each class, with JPEG or PNG files, be a list of images, or hold images in zip, tar, Parquet "

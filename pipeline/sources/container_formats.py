@@ -3,7 +3,7 @@
 import pkgutil
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -38,7 +38,16 @@ class ContainedImage(NamedTuple):
     boxes: Sequence[Box] = ()
 
 
-Item = ContainedImage | Skipped | Classes | BoxForms
+class Fields(NamedTuple):
+    """The fields in the files beside the images of an archive, if a setting names one. They follow the images."""
+
+    names: Sequence[str]
+    """Some of the fields that there are."""
+    absent: Mapping[str, str]
+    """The settings that name a field which no image has, and this field."""
+
+
+Item = ContainedImage | Skipped | Classes | BoxForms | Fields
 """What a format yields."""
 
 

@@ -23,7 +23,7 @@ from pipeline import storage
 from pipeline.errors import SourceError
 from pipeline.sources import Box, Classes, Found, Listed, Skipped, SourceOptions
 from pipeline.sources.box_forms import BoxForms, with_corners
-from pipeline.sources.container_formats import START
+from pipeline.sources.container_formats import START, Fields
 from pipeline.sources.container_rows import (
     BATCH_ROWS,
     ROWS,
@@ -55,6 +55,8 @@ from pipeline.system.progress import progress
 
 THREADS = 4
 """This many containers of a bucket are read at the same time."""
+MAX_FIELDS = 20
+"""An error message names about this many fields."""
 DIVIDED_BYTES = 1_000_000_000
 """A task finds the pieces of containers with about this many bytes, which takes a fraction of a second."""
 Each = TypeVar("Each")
@@ -263,6 +265,10 @@ class _Total:
         """Labels that are numbers, from pieces that state no classes. A dictionary keeps their order."""
         self._box_forms: BoxForms | None = None
         self._have_box_forms: list[bool] = []
+        self._fields: dict[str, None] = {}
+        """Some fields beside images, in the order in which they were found."""
+        self._absent: dict[str, Mapping[str, str]] = {}
+        """Of each container: the settings that name a field which none of its images has, and this field."""
 
     def add(self, container: Container, piece: Description) -> None:
         """Add the next piece, from this container. Raises SourceError if it contradicts another one."""
@@ -281,6 +287,8 @@ class _Total:
             self._numbers |= dict.fromkeys(piece.numbers)
         if piece.box_forms:
             self._add_box_forms(place, BoxForms(**piece.box_forms))
+        if piece.fields:
+            self._add_fields(place, Fields(**piece.fields))
 
     def _add_classes(self, place: Place, classes: list[str]) -> None:
         if self.classes is None:
@@ -299,6 +307,19 @@ class _Total:
                 f"{self._first_with_classes} names the classes, but {self._first_with_numbers} names none and has the "
                 f"label {unnamed}: they would become different classes. Write both with the names of the classes"
             )
+
+    def _add_fields(self, place: Place, fields: Fields) -> None:
+        if len(self._fields) < MAX_FIELDS:
+            self._fields |= dict.fromkeys(fields.names)
+        before = self._absent.get(str(place), fields.absent)
+        self._absent[str(place)] = {setting: name for setting, name in fields.absent.items() if setting in before}
+
+    def require_fields(self) -> None:
+        """Raise SourceError if a setting names a field that no image of a container has."""
+        advice = f"name one of the fields ({', '.join(self._fields)}), or none" if self._fields else "leave it empty"
+        for place, absent in self._absent.items():
+            for setting, name in absent.items():
+                raise SourceError(f"{setting} is {name!r}, but no file beside an image in {place} has it: {advice}")
 
     def _add_box_forms(self, place: Place, forms: BoxForms) -> None:
         if self._box_forms is None:
@@ -335,6 +356,7 @@ def _read_all(pieces: Sequence[Piece], files: Sequence[Files], options: SourceOp
             total.add(piece.container, description)
             advance(1)
     total.require_names()
+    total.require_fields()
     return total
 
 

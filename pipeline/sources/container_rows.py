@@ -31,6 +31,7 @@ from pipeline.sources.container_formats import (
     ContainedImage,
     ContainerFile,
     DividingFormat,
+    Fields,
     Format,
     Item,
     in_one_spelling,
@@ -42,7 +43,7 @@ from pipeline.sources.suffixes import suffix_of
 from pipeline.storage import BucketPath, Place
 from pipeline.system.os_errors import cause_of, unless_missing
 
-FORMAT = 6
+FORMAT = 7
 """Increase this if the files of an index change. Containers are then read again."""
 BATCH_ROWS = 4096
 """At most this many rows are Python objects at the same time."""
@@ -131,6 +132,8 @@ class Description:
     has_copies: bool = False
     box_forms: dict[str, Any] | None = None
     """The fields of BoxForms, if the container does not tell the form of its boxes."""
+    fields: dict[str, Any] | None = None
+    """Those of Fields, if a setting names a field and there is an image."""
 
 
 @dataclass(frozen=True)
@@ -337,7 +340,7 @@ def _local_file(container: Container, files: Files) -> Iterator[Path]:
 
 def _read(piece: Piece, file: Path, files: Files, options: SourceOptions) -> Description:
     """Write the rows of a piece and its copies, and return its description."""
-    container, description, folders, labels = piece.container, Description([]), set(), set[str]()
+    container, description, folders, labels = piece.container, Description([]), set[bytes](), set[str]()
     beside = partial(_content_beside, container.place.parent)
     with (
         storage.write_whole(files["arrow"], synced=True) as index,
@@ -353,6 +356,8 @@ def _read(piece: Piece, file: Path, files: Files, options: SourceOptions) -> Des
                     description.classes = list(item.names)
                 elif isinstance(item, BoxForms):
                     description.box_forms = asdict(item)
+                elif isinstance(item, Fields):
+                    description.fields = item._asdict() if folders else None
                 elif isinstance(item, Skipped):
                     number += 1
                     yield Row(bytes_of(f"{container.key}/{item.key}"), reason=item.reason)

@@ -40,6 +40,7 @@ _MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\0", b"MM\
 """First bytes of images, to detect files without suffix. WebP, AVIF and HEIC have such bytes after their length."""
 IMAGE_MAGIC_BYTES = 12
 """This many bytes of a file without suffix are read, which is enough for `begins_as_image`."""
+NO_CLASS_FOLDER = "not in a class folder"
 MARKER = "the marker of a folder, as web consoles create it"
 _KEYS_AT_ONCE = 10_000
 """A folder may have millions of files. Their names are in memory while they are sorted, but only so many keys."""
@@ -183,7 +184,7 @@ def _named_by_folder(folder: str, has_splits: bool) -> Named | str:
     if split is None:
         return "outside train/, validation/ and test/"
     label = "".join(rest[:1]) if has_splits else first
-    return Named(label, split) if label else "not in a class folder"
+    return Named(label, split) if label else NO_CLASS_FOLDER
 
 
 def _has_splits(root: Place) -> bool:

@@ -4,13 +4,13 @@ import json
 import posixpath
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 from pipeline.sources import Skipped, SourceOptions
-from pipeline.sources.cells import NAMES, labels_of
-from pipeline.sources.container_formats import Bound, ContainedImage, in_one_spelling, require_no_vector
+from pipeline.sources.cells import NAMES, labels_of, split_of, text_of
+from pipeline.sources.container_formats import Bound, ContainedImage, Fields, Item, in_one_spelling, require_no_vector
 from pipeline.sources.folder import IMAGE_MAGIC_BYTES, NOT_BY_NAME, begins_as_image, why_no_image
 from pipeline.sources.suffixes import suffix_of
 
@@ -66,19 +66,19 @@ class _Member(NamedTuple):
         return bool(self.reason) and self.content is not None
 
 
-def images_of_archive(
-    files: Iterable[ArchivedFile], options: SourceOptions, is_whole: bool = True
-) -> Iterator[ContainedImage | Skipped]:
+def images_of_archive(files: Iterable[ArchivedFile], options: SourceOptions, is_whole: bool = True) -> Iterator[Item]:
     """Yield the images of an archive with their labels, if these are in files of the same name beside them.
 
     Such files must follow each other, as WebDataset demands it. Raises ValueError if they hold something else. If the
     archive is divided, `bounds_of_archive` has seen enough files to decide it for all pieces.
     """
-    texts = _Texts()
+    texts, fields = _Texts(), _NamedFields(options)
     for sample in _samples(_member(file, options) for file in files):
-        yield from _images_of_sample(sample, options.label_column, texts)
+        yield from _images_of_sample(sample, fields, texts)
     if is_whole:
         texts.require_labels()
+    if fields.are_wanted:
+        yield fields.found()
 
 
 def bounds_of_archive(
@@ -120,10 +120,10 @@ def may_be_text(name: bytes) -> bool:
 
 
 def _require_labels(files: Iterable[ArchivedFile], options: SourceOptions) -> None:
-    texts = _Texts()
+    texts, fields = _Texts(), _NamedFields(options)
     members = (_member(file, options, reads_images=False) for file in files)
     for sample in islice(_samples(members), _MAX_SCANNED):
-        deque(_images_of_sample(sample, options.label_column, texts), maxlen=0)
+        deque(_images_of_sample(sample, fields, texts), maxlen=0)
         if texts.are_enough:
             break
     texts.require_labels()
@@ -182,7 +182,9 @@ def _stem(name: str) -> str:
     return posixpath.splitext(name)[0]
 
 
-def _images_of_sample(sample: list[_Member], label_column: str, texts: "_Texts") -> Iterator[ContainedImage | Skipped]:
+def _images_of_sample(
+    sample: list[_Member], fields: "_NamedFields", texts: "_Texts"
+) -> Iterator[ContainedImage | Skipped]:
     if len(sample) == 1 and not sample[0].reason:
         [only] = sample
         yield ContainedImage(only.name, only.content, only.file.offset, size=only.file.size)
@@ -194,19 +196,20 @@ def _images_of_sample(sample: list[_Member], label_column: str, texts: "_Texts")
             if not (each.is_label and images):
                 yield Skipped(each.name, each.reason)
             continue
-        labels = _labels_beside(_stem(each.name), beside, label_column, texts)
-        of_sample = labels or _labels_beside(_sample_of(each.name), beside, label_column, texts)
+        labels = _labels_beside(_stem(each.name), beside, fields.label, texts)
+        of_sample = labels or _labels_beside(_sample_of(each.name), beside, fields.label, texts)
         if of_sample and not labels and _sample_of(each.name) in images:
             yield Skipped(each.name, _OTHER_IMAGE)
         else:
-            yield ContainedImage(each.name, each.content, each.file.offset, of_sample, size=each.file.size)
+            split, group = fields.split_and_group(each.name, beside, of_sample)
+            yield ContainedImage(each.name, each.content, each.file.offset, of_sample, split, group, each.file.size)
 
 
 def _labels_beside(stem: str, beside: dict[str, bytes], label_column: str, texts: "_Texts") -> tuple[str, ...]:
     """Return the labels in the files of a name. `label_column` names the field in JSON files, or a suffix."""
     if not beside:
         return ()
-    is_suffix = f".{label_column}" in _SUFFIXES
+    is_suffix = _is_suffix(label_column)
     for suffix in _SUFFIXES if not label_column else [f".{label_column}" if is_suffix else ".json"]:
         if (name := stem + suffix) not in beside:
             continue
@@ -222,6 +225,10 @@ def _labels_beside(stem: str, beside: dict[str, bytes], label_column: str, texts
     return ()
 
 
+def _is_suffix(label_column: str) -> bool:
+    return f".{label_column}" in _SUFFIXES
+
+
 def _cell(content: bytes, suffix: str, label_column: str) -> Any:
     """Return the labels of a file as the cell of a list."""
     if suffix != ".json":
@@ -234,6 +241,44 @@ def _cell(content: bytes, suffix: str, label_column: str) -> Any:
     if isinstance(found, dict):
         raise ValueError(f"its label is an object ({', '.join(found)}): write the label itself")
     return found
+
+
+def _fields_beside(name: str, beside: Mapping[str, bytes]) -> Mapping[str, Any]:
+    """Return the fields of the JSON file beside an image; none if there is no such file."""
+    file = next((file for stem in (_stem(name), _sample_of(name)) if (file := f"{stem}.json") in beside), "")
+    try:
+        fields = json.loads(beside[file]) if file else {}
+    except ValueError as error:
+        raise ValueError(f"{file}, which is beside an image, cannot be read: {error}") from error
+    return fields if isinstance(fields, dict) else {}
+
+
+class _NamedFields:
+    """The fields of files beside images that settings name. It notes which of them no image has."""
+
+    _MAX_NAMES = 20
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.label, self._split, self._group = options.label_column, options.split_column, options.group_column
+        self._reads_json = bool(self._split or self._group or (self.label and not _is_suffix(self.label)))
+        named = {"label_column": self.label, "split_column": self._split, "group_column": self._group}
+        self._absent = {setting: name for setting, name in named.items() if name}
+        self.are_wanted = bool(self._absent)
+        self._names: dict[str, None] = {}
+
+    def found(self) -> Fields:
+        """Return what was found in the files beside all images."""
+        return Fields(list(self._names)[: self._MAX_NAMES], self._absent)
+
+    def split_and_group(self, name: str, beside: Mapping[str, bytes], labels: Sequence[str]) -> tuple[str, str]:
+        """Return the split and the group of an image with these labels. Each is empty if there is none."""
+        fields = _fields_beside(name, beside) if self._reads_json else {}
+        if len(self._names) < self._MAX_NAMES:
+            self._names |= dict.fromkeys(fields)
+        # The folder would silently replace a label that is empty in all files.
+        has = {"label_column": labels, "split_column": self._split in fields, "group_column": self._group in fields}
+        self._absent = {setting: wanted for setting, wanted in self._absent.items() if not has[setting]}
+        return split_of(fields.get(self._split), name), text_of(fields.get(self._group))
 
 
 class _Texts:

@@ -386,6 +386,15 @@ def test_images_beside_their_list_say_what_else_to_set(tmp_path: Path):
     assert sum(built(source / "metadata.csv", tmp_path / "w")["examples"].values()) == 2
 
 
+def test_an_archive_of_each_class_without_its_folder_says_how_to_pack_it(tmp_path: Path):
+    (tmp_path / "source").mkdir()
+    for name in ("cats", "dogs"):
+        write_zip(tmp_path / "source" / f"{name}.zip", {"0.jpg": jpeg(0), f"{name}.jpg": jpeg(1)})
+    message = r"\(4 not in a class folder\).* In zip and tar files, pack these folders, not only the images in them"
+    with pytest.raises(SourceError, match=message):
+        built(tmp_path / "source", tmp_path / "w")
+
+
 @pytest.mark.parametrize(
     "write", [parquet_of_links, lambda root: write_zip(root.with_suffix(".zip"), {"a.csv": b"x,y\n1,2\n"})]
 )

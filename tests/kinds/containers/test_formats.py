@@ -156,15 +156,22 @@ def test_the_suffix_of_a_name_is_that_of_python(name: str, suffix: str):
     assert has_suffix(name.rpartition("/")[2]) == bool(suffix)
 
 
-def test_links_in_a_tar_file_are_skipped_by_name(tmp_path: Path, copies: str):
+@pytest.mark.parametrize(
+    ("kind", "target", "reason"),
+    [
+        (tarfile.SYMTYPE, "/etc/passwd", "a link or another special file in the archive"),
+        (tarfile.LNKTYPE, "cats/a.jpg", "a hard link in the archive: pack it with tar --hard-dereference"),
+    ],
+)
+def test_links_in_a_tar_file_are_skipped_by_name(kind: bytes, target: str, reason: str, tmp_path: Path, copies: str):
     place = write_tar(tmp_path / "a.tar", IMAGES)
     with tarfile.open(place, "a") as archive:
         link = tarfile.TarInfo("cats/link.jpg")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        link.type, link.linkname = kind, target
         archive.addfile(link)
     found = Found(place, copies)
     assert found.labels.keys() == IMAGES.keys()
-    assert found.skipped == {"a.tar/cats/link.jpg": "a link or another special file in the archive"}
+    assert found.skipped == {"a.tar/cats/link.jpg": reason}
 
 
 def test_names_that_are_not_unique_get_the_container_and_a_number(tmp_path: Path, copies: str):
@@ -268,6 +275,13 @@ def test_an_encrypted_zip_file_is_refused(tmp_path: Path, copies: str):
     place.write_bytes(content)
     with pytest.raises(SourceError, match=r"a\.zip cannot be read as a zip file of images: cats/a\.jpg is encrypted"):
         Found(place, copies)
+
+
+def test_a_zip_file_without_its_beginning_is_refused(tmp_path: Path, copies: str):
+    place = write_zip(tmp_path / "a.zip", IMAGES)
+    place.write_bytes(place.read_bytes()[-300:])
+    with pytest.raises(SourceError, match=r"a\.zip cannot be read as a zip file of images: Bad offset"):
+        Found(place, copies, kind="containers")
 
 
 def test_damage_in_a_zip_file_is_found(tmp_path: Path, copies: str):

@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 import tarfile
+import tracemalloc
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ from pipeline.errors import SourceError
 from pipeline.records.example import encode
 from pipeline.records.tfrecord import frame
 from pipeline.sources import Listed, SourceOptions, containers, measure, sorted_rows
-from pipeline.sources.container_formats import Bound, format_of
+from pipeline.sources.container_formats import Bound, ContainerFile, format_of
 from pipeline.sources.container_rows import Container, Piece, pieces_of
 from pipeline.sources.detection import images_of, key_ranges
 from pipeline.sources.key_range import KeyRange, range_bytes
@@ -511,3 +512,20 @@ def test_a_command_that_lists_images_with_arrow_needs_no_pandas(kind: str, tmp_p
         "assert 'pandas' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code, "extract", *arguments], check=True)
+
+
+def test_a_zip_file_that_is_not_divided_takes_no_memory_for_each_file(tmp_path: Path):
+    def peak_of(count: int) -> int:
+        path = tmp_path / f"{count}.zip"
+        write_zip_of(path, [(f"cats/{'a long name' * 90}{number}.jpg", b"image") for number in range(count)])
+        form = format_of(path.name)
+        assert form
+        tracemalloc.start()
+        images = form.images(ContainerFile(path, path, lambda name: None), SourceOptions())
+        assert sum(1 for _ in images) == count
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return peak
+
+    # The directory of the smaller one is already read in several parts.
+    assert peak_of(1200) < 1.2 * peak_of(600)

@@ -158,3 +158,90 @@ def test_a_tar_file_compressed_by_zstd_that_is_cut_off_is_refused(
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(SourceError, match=r"a\.tar\.zst cannot be read as a tar file of images: ."):
         Found(path, copies)
+
+
+def samples_with(fields: str, count: int = 4, image: bytes = b"") -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    for number in range(count):
+        content = fields.replace("NAME", ("cat", "dog")[number % 2]).replace("SPLIT", ("train", "val")[number % 2])
+        files |= {f"pets/{number}.jpg": jpeg(number) + image, f"pets/{number}.json": content.encode()}
+    return files
+
+
+WRITERS = {"tar": write_tar, "zip": write_zip}
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_fields_beside_an_image_can_be_its_split_and_group(suffix: str, tmp_path: Path, copies: str):
+    files = samples_with('{"label": "NAME", "part": "SPLIT", "person": 7}')
+    place = WRITERS[suffix](tmp_path / f"a.{suffix}", files)
+    found = Found(place, copies, split_column="part", group_column="person")
+    assert found.labels == {f"pets/{number}.jpg": (("cat", "dog")[number % 2],) for number in range(4)}
+    assert found.splits == {f"pets/{number}.jpg": ("train", "validation")[number % 2] for number in range(4)}
+    assert {item.group for item in found.images.values()} == {"7"}
+
+
+ABSENT: dict[str, tuple[dict[str, bytes], dict[str, str], str]] = {
+    "label": (
+        samples_with('{"kind": "NAME", "label": "NAME"}'),
+        {"label_column": "kidn"},
+        r"label_column is 'kidn', but no file beside an image in .*a\.(zip|tar) has it: name one of the fields "
+        r"\(kind, label\), or none",
+    ),
+    "empty label": (
+        samples_with('{"kind": null}'),
+        {"label_column": "kind"},
+        "label_column is 'kind', but no file beside",
+    ),
+    "split": (
+        samples_with('{"label": "NAME", "part": "SPLIT"}'),
+        {"split_column": "prat"},
+        "split_column is 'prat', but no file beside",
+    ),
+    "group": (
+        samples_with('{"label": "NAME"}'),
+        {"label_column": "label", "group_column": "person"},
+        "group_column is 'person', but no file beside",
+    ),
+    "no fields": (drawn(), {"split_column": "part"}, r"split_column is 'part', but no .* has it: leave it empty"),
+    "no files of a suffix": (drawn(), {"label_column": "cls"}, "label_column is 'cls', but no .* leave it empty"),
+    "no split": (
+        samples_with('{"label": "NAME", "part": "unseen"}'),
+        {"split_column": "part"},
+        r"pets/0\.jpg has the split 'unseen': it must be train, validation or test",
+    ),
+    "no json": (
+        samples_with("{bad") | {f"pets/{number}.cls": b"cat" for number in range(4)},
+        {"split_column": "part"},
+        r"pets/0\.json, which is beside an image, cannot be read: .",
+    ),
+}
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("name", ABSENT)
+def test_a_setting_that_names_no_field_beside_an_image_is_refused(name: str, suffix: str, tmp_path: Path, copies: str):
+    files, options, message = ABSENT[name]
+    place = WRITERS[suffix](tmp_path / f"a.{suffix}", dict(sorted(files.items())))
+    with pytest.raises(SourceError, match=message):
+        Found(place, copies, **options)
+
+
+def test_all_pieces_of_an_archive_decide_whether_it_has_a_field(
+    tmp_path: Path, copies: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1")
+    # Only the first image has the field.
+    files = samples_with('{"label": "NAME"}', 50, bytes(60_000)) | {"pets/0.json": b'{"label": "cat", "part": "val"}'}
+    place = write_tar(tmp_path / "a.tar", files)
+    found = Found(place, copies, split_column="part")
+    assert len(list(Path(copies).glob("*.arrow"))) > 3
+    assert [key for key, split in found.splits.items() if split] == ["pets/0.jpg"]
+    with pytest.raises(SourceError, match=r"has it: name one of the fields \(label, part\), or none"):
+        Found(place, copies, split_column="prat")
+
+
+def test_a_container_without_images_needs_no_fields(tmp_path: Path, copies: str):
+    write_tar(tmp_path / "0.tar", samples_with('{"label": "NAME", "part": "SPLIT"}'))
+    write_tar(tmp_path / "1.tar", {"notes.md": b"no image"})
+    assert len(Found(tmp_path, copies, split_column="part").images) == 4

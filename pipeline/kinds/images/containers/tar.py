@@ -12,9 +12,9 @@ from functools import partial
 from typing import IO, Any, Self
 
 from pipeline.kinds.images.archive import ArchivedFile, Start, bounds_of_archive, images_of_archive, may_be_text
-from pipeline.sources import Skipped, SourceOptions
+from pipeline.sources import SourceOptions
 from pipeline.sources.compression import MAGIC_BYTES, compression_of
-from pipeline.sources.container_formats import Bound, ContainedImage, ContainerFile
+from pipeline.sources.container_formats import Bound, ContainerFile, Item
 
 BESIDE = ()
 NAMES = re.compile(r".+\.(tar(\.(gz|bz2|xz|zst))?|tgz)")
@@ -51,7 +51,7 @@ def holds_images(file: IO[bytes]) -> bool:
     return True
 
 
-def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage | Skipped]:
+def images(file: ContainerFile, options: SourceOptions) -> Iterator[Item]:
     """Yield the images in the order of the archive."""
     with file.path.open("rb") as stored:
         compression = compression_of(stored.read(MAGIC_BYTES))
@@ -158,9 +158,17 @@ def _files(archive: tarfile.TarFile, is_compressed: bool = False, end: Bound | N
             return
         if not info.isdir():
             offset = None if is_compressed else info.offset_data
-            reason = "" if info.isreg() and not info.issparse() else "a link or another special file in the archive"
-            yield ArchivedFile(info.name, info.size, offset, partial(_read, archive, info), reason, info.offset)
+            read = partial(_read, archive, info)
+            yield ArchivedFile(info.name, info.size, offset, read, _why_not_read(info), info.offset)
     _require_end(archive)
+
+
+def _why_not_read(info: tarfile.TarInfo) -> str:
+    """Return why a file cannot be read; empty if it can."""
+    if info.islnk():
+        # Its target may be in any other piece of the archive. To find it, all names would have to be in memory.
+        return "a hard link in the archive: pack it with tar --hard-dereference"
+    return "" if info.isreg() and not info.issparse() else "a link or another special file in the archive"
 
 
 def _require_end(archive: tarfile.TarFile) -> None:

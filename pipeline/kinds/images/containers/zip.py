@@ -6,6 +6,7 @@ import re
 import struct
 import zipfile
 import zlib
+from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import IO, Any, NamedTuple
@@ -13,8 +14,8 @@ from typing import IO, Any, NamedTuple
 from typing_extensions import override
 
 from pipeline.kinds.images.archive import ArchivedFile, Start, bounds_of_archive, images_of_archive, may_be_text
-from pipeline.sources import Skipped, SourceOptions
-from pipeline.sources.container_formats import Bound, ContainedImage, ContainerFile
+from pipeline.sources import SourceOptions
+from pipeline.sources.container_formats import Bound, ContainerFile, Item
 
 BESIDE = ()
 NAMES = re.compile(r".+\.zip")
@@ -30,16 +31,20 @@ _LOCATOR = struct.Struct("<4s4xQL")
 """Stands between the two: signature, offset of the first one, and number of disks."""
 _ENTRY_SIGNATURE, _END_SIGNATURE, _END64_SIGNATURE, _LOCATOR_SIGNATURE = b"PK\1\2", b"PK\5\6", b"PK\6\6", b"PK\6\7"
 _MAX_COMMENT = 0xFFFF
-_PLACE = struct.Struct("<20xLLH12xL")
-"""The parts of an entry that say where its file is: packed size, size, length of the name, and offset."""
+_PLACE = struct.Struct("<20xLLHH10xL")
+"""The parts of an entry that say where its file is: packed size, size, lengths of name and extra field, and offset."""
 _EXTRA = struct.Struct("<HH")
 """How a part of the extra field begins: its kind and its length."""
 _ZIP64, _IN_EXTRA = 1, 0xFFFFFFFF
 """The kind of the part with numbers of 64 bits, and what an entry has in place of them."""
+_UNICODE_PATH = 0x7075
+"""The kind of the part with the name in UTF-8. Before it are its version and the checksum of the name in the entry."""
+_UNICODE_PATH_BEGIN = struct.Struct("<BL")
 _FEW_ENTRIES_BYTES = 1 << 12
 _DIRECTORY_BYTES = 1 << 18
 """About this many bytes of a directory are in memory at once. An entry has less than 0.2 MB."""
-_ENCRYPTED = 1
+_ENCRYPTED, _IS_UTF_8 = 1, 1 << 11
+"""Flags of an entry: its content is encrypted, and its name is UTF-8."""
 
 
 class _Directory(NamedTuple):
@@ -56,10 +61,14 @@ def holds_images(file: IO[bytes]) -> bool:
     return True
 
 
-def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage | Skipped]:
+def images(file: ContainerFile, options: SourceOptions) -> Iterator[Item]:
     """Yield the images in the order in which the archive stores them. Its checksums are verified."""
     with file.path.open("rb") as stored:
-        files = _all_files(stored) if file.is_whole else _files_of_piece(stored, file.first, file.end)
+        directory = _directory_of(stored)
+        if file.is_whole and not _is_in_order(stored, directory):
+            files = _sorted_files(stored)
+        else:
+            files = _files_in_order(stored, directory, file.first, file.end)
         yield from images_of_archive(files, options, file.is_whole)
 
 
@@ -75,22 +84,33 @@ def bounds(file: IO[bytes], options: SourceOptions, max_bytes: int) -> Sequence[
 
     try:
         return list(bounds_of_archive(_starts(file, directory), files_from, options, max_bytes))
-    except (_CannotBeDivided, struct.error):
+    except (_OtherOrder, struct.error):
         return ()
 
 
-class _CannotBeDivided(Exception):
-    pass
+class _OtherOrder(Exception):
+    """The directory of an archive has another order than its files."""
+
+
+def _is_in_order(file: IO[bytes], directory: _Directory) -> bool:
+    try:
+        deque(_starts(file, directory), maxlen=0)
+    except (_OtherOrder, struct.error):
+        return False
+    return True
 
 
 def _starts(file: IO[bytes], directory: _Directory) -> Iterator[Start]:
-    """Yield where the files of an archive begin. `zipfile` reads all of their entries and takes ten times as long."""
+    """Yield where the files of an archive begin. `zipfile` reads all of their entries and takes ten times as long.
+
+    Raises _OtherOrder, or struct.error if an entry lacks a number of 64 bits.
+    """
     last = -1
     for position, content, starts in _parts(file, directory, 0, directory.size, _DIRECTORY_BYTES):
         for start in starts:
             name_bytes, offset = _name_and_header(content, start)
             if offset <= last:
-                raise _CannotBeDivided
+                raise _OtherOrder
             last = offset
             name = start + _ENTRY.size
             yield Start(position + start, offset, may_be_text(content[name : name + name_bytes]))
@@ -98,27 +118,59 @@ def _starts(file: IO[bytes], directory: _Directory) -> Iterator[Start]:
 
 def _name_and_header(content: bytes, start: int) -> tuple[int, int]:
     """Return the length of the name of a file, and the offset of its header, by its entry in the directory."""
-    packed_size, size, name_bytes, offset = _PLACE.unpack_from(content, start)
+    packed_size, size, name_bytes, extra_bytes, offset = _PLACE.unpack_from(content, start)
     if offset != _IN_EXTRA:
         return name_bytes, offset
-    extra = start + _ENTRY.size + name_bytes
-    while True:
-        kind, length = _EXTRA.unpack_from(content, extra)
-        extra += _EXTRA.size
-        if kind == _ZIP64:
-            before = 8 * ((size == _IN_EXTRA) + (packed_size == _IN_EXTRA))
-            return name_bytes, int.from_bytes(content[extra + before : extra + before + 8], "little")
-        extra += length
+    extra = content[start + _ENTRY.size + name_bytes :][:extra_bytes]
+    before = 8 * ((size == _IN_EXTRA) + (packed_size == _IN_EXTRA))
+    [offset] = struct.unpack_from("<Q", _part_of_extra(extra, _ZIP64), before)
+    return name_bytes, offset
 
 
-def _all_files(stored: IO[bytes]) -> Iterator[ArchivedFile]:
+def _part_of_extra(extra: bytes, kind: int) -> bytes:
+    """Return a part of the extra field of an entry; empty if there is none of this kind."""
+    while len(extra) >= _EXTRA.size:
+        found, length = _EXTRA.unpack_from(extra)
+        end = _EXTRA.size + length
+        if found == kind:
+            return extra[_EXTRA.size : end]
+        extra = extra[end:]
+    return b""
+
+
+def _name_of(info: zipfile.ZipInfo) -> str:
+    """Return the path of a file. Some programs for Windows write backslashes between folders."""
+    name = _decoded_name(info)
+    return name if "/" in name else name.replace("\\", "/")
+
+
+def _decoded_name(info: zipfile.ZipInfo) -> str:
+    """Return the name of a file. macOS and Info-ZIP write UTF-8 without its flag, which `zipfile` reads as cp437."""
+    if info.flag_bits & _IS_UTF_8:
+        return info.filename
+    raw = info.orig_filename.encode("cp437")
+    stated = _part_of_extra(info.extra, _UNICODE_PATH)
+    begin, in_unicode = stated[: _UNICODE_PATH_BEGIN.size], stated[_UNICODE_PATH_BEGIN.size :]
+    # Another checksum means that a program that does not know this field renamed the file.
+    is_valid = begin == _UNICODE_PATH_BEGIN.pack(1, zlib.crc32(raw))
+    try:
+        # Like `zipfile`, this ends the name at a zero byte.
+        return (in_unicode if is_valid else raw).decode("utf-8").partition("\0")[0]
+    except UnicodeDecodeError:
+        return info.filename
+
+
+def _sorted_files(stored: IO[bytes]) -> Iterator[ArchivedFile]:
+    """Yield the files of an archive whose directory has another order. All of the directory is in memory."""
     with zipfile.ZipFile(stored) as archive:
         for info in sorted(archive.infolist(), key=lambda each: each.header_offset):
+            info.filename = _name_of(info)
             yield from _archived(archive, info, stored)
 
 
-def _files_of_piece(stored: IO[bytes], first: Bound, end: Bound | None) -> Iterator[ArchivedFile]:
-    directory = _directory_of(stored)
+def _files_in_order(
+    stored: IO[bytes], directory: _Directory, first: Bound, end: Bound | None
+) -> Iterator[ArchivedFile]:
     for archive, _, info in _entries(stored, directory, first.offset, end.offset if end else directory.size):
         yield from _archived(archive, info, stored)
 
@@ -181,6 +233,8 @@ def _directory_of(stored: IO[bytes]) -> _Directory:
         if content.startswith(_END64_SIGNATURE) and content[_END64.size :].startswith(_LOCATOR_SIGNATURE):
             *_, directory_size, stated = _END64.unpack_from(content)
             end -= len(content)
+    if stated + directory_size > end:  # The beginning is missing.
+        raise zipfile.BadZipFile("Bad offset for central directory")
     return _Directory(end - directory_size, directory_size, stated)
 
 
@@ -195,6 +249,7 @@ def _entries(
         part = _WithPart(stored, directory, content, len(starts))
         with zipfile.ZipFile(io.BufferedReader(part)) as archive:
             for start, info in zip(starts, archive.infolist(), strict=True):
+                info.filename = _name_of(info)
                 yield archive, position + start, info
 
 
