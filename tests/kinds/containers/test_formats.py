@@ -320,6 +320,7 @@ def test_the_splits_and_classes_of_the_hub(tmp_path: Path, copies: str):
 
 IMAGE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 THREE = [{"bytes": jpeg(number), "path": None} for number in range(3)]
+VIEWS = pa.array(["a", "b", "c"], pa.string_view())
 LAYOUTS: dict[str, tuple[pa.Table, dict[str, str], list[tuple[str, ...]]]] = {
     "numbers without names": (
         pa.table({"image": pa.array(THREE, IMAGE), "label": [3, 4, None]}),
@@ -352,6 +353,21 @@ LAYOUTS: dict[str, tuple[pa.Table, dict[str, str], list[tuple[str, ...]]]] = {
         pa.table({"jpg": pa.array([each["bytes"] for each in THREE], pa.large_binary()), "class": ["a", "b", "c"]}),
         {},
         [("a",), ("b",), ("c",)],
+    ),
+    "views, as Polars writes them": (
+        pa.table({"jpg": pa.array([each["bytes"] for each in THREE], pa.binary_view()), "class": VIEWS}),
+        {},
+        [("a",), ("b",), ("c",)],
+    ),
+    "a struct of views": (
+        pa.table(
+            {
+                "image": pa.array(THREE, pa.struct({"bytes": pa.binary_view(), "path": pa.string_view()})),
+                "label": pa.array([["a", "b"], ["b"], ["c"]], pa.list_(pa.string_view())),
+            }
+        ),
+        {},
+        [("a", "b"), ("b",), ("c",)],
     ),
     "any name of the bytes": (
         pa.table({"blob": [each["bytes"] for each in THREE], "class": ["a", "b", "c"]}),
