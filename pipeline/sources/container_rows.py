@@ -42,7 +42,7 @@ from pipeline.sources.suffixes import suffix_of
 from pipeline.storage import BucketPath, Place
 from pipeline.system.os_errors import cause_of, unless_missing
 
-FORMAT = 6
+FORMAT = 7
 """Increase this if the files of an index change. Containers are then read again."""
 BATCH_ROWS = 4096
 """At most this many rows are Python objects at the same time."""

@@ -18,6 +18,8 @@ from pipeline.records.tfrecord import (
 from pipeline.sources import Box, Classes, Skipped, SourceOptions
 from pipeline.sources.cells import labels_of, text_of
 from pipeline.sources.container_formats import Bound, ContainedImage, ContainerFile, require_no_vector
+from pipeline.sources.folder import begins_as_image
+from pipeline.system.wording import first_of
 
 NAMES = re.compile(r".+\.(tfrecords?|tfrec)(-\d+-of-\d+)?(\.gz)?")
 IMAGE = ("image/encoded", "image", "image_raw", "encoded", "jpeg", "image/image")
@@ -30,12 +32,23 @@ FILENAME = ("image/filename", "filename", "image/file_name", "file_name", "path"
 BESIDE = ("label.labels.txt", "labels.txt", "label_map.txt")
 """Files beside the records, with one class in each line. The first one is that of TFDS."""
 _PIXELS = b"RAW"
+_MAX_SHOWN = 20
+"""At most this many features are named in the reason why a record is skipped."""
+_BEGIN_BYTES = 64
+"""So many first bytes of an image have a zero byte."""
 
 
 def holds_images(file: IO[bytes]) -> bool:
-    """Whether the first record has the bytes of an image."""
+    """Whether the first record has the bytes of an image, in a feature of any name."""
     record = next(records_of(_records(file), Path("its first record")), None)
-    return record is not None and isinstance(_feature(decode(record), IMAGE, ""), bytes)
+    features = {} if record is None else decode(record)
+    return isinstance(_feature(features, IMAGE, ""), bytes) or any(map(_begins_with_image, features.values()))
+
+
+def _begins_with_image(values: list[Any]) -> bool:
+    content = values[0] if values else None
+    # A text has no zero byte. Without this check, BMW would be a bitmap, which begins with BM.
+    return isinstance(content, bytes) and begins_as_image(content) and b"\0" in content[:_BEGIN_BYTES]
 
 
 def shows_images(file: IO[bytes]) -> bool:
@@ -55,9 +68,19 @@ def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedIma
         position = file.first.offset
         if position:
             records.seek(position)
+        shown = ""
         for number, record in enumerate(records_of(records, file.place), file.first.row):
-            offset = position + HEADER_BYTES if records is stored else None
-            yield _image(record, number, offset, classes, options)
+            features = decode(record)
+            # Those of one record, so that many skipped records have few reasons.
+            shown = shown or first_of(sorted(features), _MAX_SHOWN)
+            image = _image(features, shown, classes, options)
+            if isinstance(image, str):
+                yield Skipped(f"{number:08d}", image)
+            elif records is stored and image.content is not None:
+                # The bytes are equal wherever they are found.
+                yield image._replace(offset=position + HEADER_BYTES + record.index(image.content))
+            else:
+                yield image
             position += HEADER_BYTES + len(record) + FOOTER_BYTES
             if file.end and position >= file.end.offset:
                 return
@@ -86,26 +109,26 @@ def _records(file: IO[bytes]) -> IO[bytes]:
 
 
 def _image(
-    record: bytes, number: int, offset: int | None, classes: Sequence[str] | None, options: SourceOptions
-) -> ContainedImage | Skipped:
-    features = decode(record)
+    features: Mapping[str, list[Any]], shown: str, classes: Sequence[str] | None, options: SourceOptions
+) -> ContainedImage | str:
+    """Return the image of a record, or the reason why it has none. The reason names the features in `shown`."""
     content = _feature(features, IMAGE, options.path_column)
+    if not isinstance(content, bytes):
+        is_known = any(name in features for name in _names(IMAGE, options.path_column))
+        return "no image" if is_known else f"no image: name the feature of the images in path_column ({shown})"
     values, boxes = _values(features, LABEL, options.label_column), _boxes(features, classes)
     if classes is None and not boxes:
         require_no_vector(values)
     labels = _labels(values, classes)
-    if not isinstance(content, bytes) or not labels:
-        return Skipped(f"{number:08d}", "no label" if isinstance(content, bytes) else "no image")
+    if not labels:
+        return "no label"
     if _feature(features, ("image/format",), "") == _PIXELS:
         raise ValueError("its records hold pixels, not the files of images: build that dataset with prepare=keep")
-    group = _feature(features, ("group",), options.group_column)
     return ContainedImage(
         name=text_of(_feature(features, FILENAME, "")),
         content=content if len(content) <= options.max_file_bytes else None,
-        # The bytes are equal wherever they are found.
-        offset=None if offset is None else offset + record.index(content),
         labels=labels,
-        group=text_of(group),
+        group=text_of(_feature(features, ("group",), options.group_column)),
         size=len(content),
         boxes=boxes,
     )
@@ -135,12 +158,16 @@ def _boxes(features: Mapping[str, list[Any]], classes: Sequence[str] | None) -> 
     ]
 
 
-def _values(features: Mapping[str, list[Any]], names: Sequence[str], wanted: str) -> list[Any]:
-    return next((features[name] for name in ([wanted] if wanted else names) if features.get(name)), [])
+def _names(usual: Sequence[str], wanted: str) -> Sequence[str]:
+    return [wanted] if wanted else usual
 
 
-def _feature(features: Mapping[str, list[Any]], names: Sequence[str], wanted: str) -> Any:
-    return next(iter(_values(features, names, wanted)), None)
+def _values(features: Mapping[str, list[Any]], usual: Sequence[str], wanted: str) -> list[Any]:
+    return next((features[name] for name in _names(usual, wanted) if features.get(name)), [])
+
+
+def _feature(features: Mapping[str, list[Any]], usual: Sequence[str], wanted: str) -> Any:
+    return next(iter(_values(features, usual, wanted)), None)
 
 
 def _labels(values: list[Any], classes: Sequence[str] | None) -> tuple[str, ...]:
