@@ -68,12 +68,8 @@ def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedIma
         position = file.first.offset
         if position:
             records.seek(position)
-        shown = ""
         for number, record in enumerate(records_of(records, file.place), file.first.row):
-            features = decode(record)
-            # Those of one record, so that many skipped records have few reasons.
-            shown = shown or first_of(sorted(features), _MAX_SHOWN)
-            image = _image(features, shown, classes, options)
+            image = _image(decode(record), classes, options)
             if isinstance(image, str):
                 yield Skipped(f"{number:08d}", image)
             elif records is stored and image.content is not None:
@@ -109,19 +105,25 @@ def _records(file: IO[bytes]) -> IO[bytes]:
 
 
 def _image(
-    features: Mapping[str, list[Any]], shown: str, classes: Sequence[str] | None, options: SourceOptions
+    features: Mapping[str, list[Any]], classes: Sequence[str] | None, options: SourceOptions
 ) -> ContainedImage | str:
-    """Return the image of a record, or the reason why it has none. The reason names the features in `shown`."""
+    """Return the image of a record, or the reason why it has none."""
+
+    def no(noun: str, usual: Sequence[str], setting: str) -> str:
+        if any(name in features for name in _names(usual, getattr(options, setting))):
+            return f"no {noun}"
+        known = first_of(sorted(features), _MAX_SHOWN)
+        return f"no {noun}: name the feature of the {noun}s in {setting} ({known})"
+
     content = _feature(features, IMAGE, options.path_column)
     if not isinstance(content, bytes):
-        is_known = any(name in features for name in _names(IMAGE, options.path_column))
-        return "no image" if is_known else f"no image: name the feature of the images in path_column ({shown})"
+        return no("image", IMAGE, "path_column")
     values, boxes = _values(features, LABEL, options.label_column), _boxes(features, classes)
     if classes is None and not boxes:
         require_no_vector(values)
     labels = _labels(values, classes)
     if not labels:
-        return "no label"
+        return no("label", LABEL, "label_column")
     if _feature(features, ("image/format",), "") == _PIXELS:
         raise ValueError("its records hold pixels, not the files of images: build that dataset with prepare=keep")
     return ContainedImage(
@@ -163,7 +165,9 @@ def _names(usual: Sequence[str], wanted: str) -> Sequence[str]:
 
 
 def _values(features: Mapping[str, list[Any]], usual: Sequence[str], wanted: str) -> list[Any]:
-    return next((features[name] for name in _names(usual, wanted) if features.get(name)), [])
+    """Return the values of the first feature that has some. An empty text is none."""
+    found = (features.get(name, []) for name in _names(usual, wanted))
+    return next((values for values in found if any(value != b"" for value in values)), [])
 
 
 def _feature(features: Mapping[str, list[Any]], usual: Sequence[str], wanted: str) -> Any:
