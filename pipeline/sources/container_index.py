@@ -74,6 +74,9 @@ class _Known:
     have_labels: Sequence[bool]
     """Whether the container of each piece has labels, so that an image without one is skipped."""
     has_splits: bool
+    """Whether the folders in the containers are splits."""
+    states_splits: bool
+    """Whether the splits count that the rows state."""
     classes: Sequence[str] | None
 
     def pieces_of(self, containers: Sequence[Container]) -> list[Piece]:
@@ -109,7 +112,7 @@ class Index:
     def _image(self, key: str, piece: int, row: Row) -> Found:
         if row.reason:
             return Skipped(key, row.reason)
-        labels, split = row.labels, row.split
+        labels, split = row.labels, row.split if self._known.states_splits else ""
         if not labels:
             if self._known.have_labels[piece]:
                 return Skipped(key, "no label")
@@ -261,6 +264,8 @@ class _Total:
         self._first_with_classes = self._first_with_boxes = self._first_with_numbers = ""
         self._numbers: dict[str, None] = {}
         """Labels that are numbers, from pieces that state no classes. A dictionary keeps their order."""
+        self.no_split = ""
+        """A value in place of a split that names none, with its file; empty if all values do."""
         self._box_forms: BoxForms | None = None
         self._have_box_forms: list[bool] = []
 
@@ -274,6 +279,8 @@ class _Total:
             self.with_labels.add(container.key)
         self.have_copies.append(piece.has_copies)
         self._have_box_forms.append(piece.box_forms is not None)
+        if piece.no_split:
+            self.no_split = self.no_split or f"{place} has the split {piece.no_split!r}"
         if piece.classes:
             self._add_classes(place, piece.classes)
         elif piece.numbers:
@@ -335,6 +342,12 @@ def _read_all(pieces: Sequence[Piece], files: Sequence[Files], options: SourceOp
             total.add(piece.container, description)
             advance(1)
     total.require_names()
+    if total.no_split:
+        _log.warning(
+            "%s, which is none of train, validation and test: the splits of the images are not used. To use those of "
+            "another column, name it in split_column",
+            total.no_split,
+        )
     return total
 
 
@@ -381,6 +394,7 @@ def _write_index(
         have_sizes=have_sizes,
         have_labels=[each.container.key in found.with_labels for each in pieces],
         has_splits=has_splits,
+        states_splits=not found.no_split,
         classes=found.classes,
     )
 

@@ -404,10 +404,6 @@ def test_usual_layouts_of_columns(layout: str, tmp_path: Path, copies: str):
             {"image": pa.array(THREE, IMAGE), "kind": ["a", "b", "c"]},
             r"name the column that holds the labels in label_column \(kind\)",
         ),
-        (
-            {"image": pa.array(THREE, IMAGE), "label": ["a", "b", "c"], "split": ["x", "y", "z"]},
-            "must be train, validation",
-        ),
     ],
 )
 def test_what_is_missing_in_the_columns_is_named(columns: dict[str, Any], message: str, tmp_path: Path, copies: str):

@@ -12,7 +12,6 @@ from pipeline.sources.cells import NAMES as COLUMNS
 from pipeline.sources.cells import labels_of, text_of
 from pipeline.sources.container_formats import Bound, ContainedImage, ContainerFile, Item, require_no_vector
 from pipeline.sources.folder import begins_as_image
-from pipeline.sources.split_names import split_of_word
 from pipeline.system.arrow import little_memory
 
 if TYPE_CHECKING:
@@ -199,16 +198,12 @@ def _image(row: dict[str, Any], number: int, columns: _Columns, options: SourceO
         return Skipped(f"{number:08d}", "only the path of an image, without its bytes" if path else "no image")
     if not labels:
         return Skipped(f"{number:08d}", "no label")
-    stated = text_of(value(row, columns.split)).strip()
-    split = split_of_word(stated) if stated else ""
-    if split is None:
-        raise ValueError(f"row {number + 1} has the split {stated!r}: it must be train, validation or test")
     too_large = len(content) > options.max_file_bytes
     return ContainedImage(
         name=text_of(path),
         content=None if too_large else content,
         labels=labels,
-        split=split,
+        split=text_of(value(row, columns.split)),
         group=text_of(value(row, columns.group)),
         size=len(content),
         boxes=_boxes(row, cell, columns),
