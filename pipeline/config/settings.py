@@ -339,8 +339,9 @@ class _SettingsBeforeGate(BaseModel):
     split_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, SOURCE] = Field(
         "",
         title="Split column",
-        description="In a list or table: the column that holds train, validation or test. Empty: in a list, split, if "
-        "it exists; in a table, the names of the files or of their folders, if all of them name a split.",
+        description="In a list, in a table, or in Parquet or TFRecord files with images: the column that holds train, "
+        "validation or test. Empty: split, if it exists; in a table, the names of the files or of their folders, if "
+        "all of them name a split.",
     )
 
     group_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, SOURCE] = Field(

@@ -28,7 +28,7 @@ def write_records(file: Path, column: str, values: Sequence[str]) -> None:
     file.write_bytes(b"".join(frame(encode(each)) for each in records))
 
 
-@pytest.fixture(params=["parquet"])
+@pytest.fixture(params=["parquet", "tfrecord"])
 def form(request: pytest.FixtureRequest) -> str:
     return request.param
 

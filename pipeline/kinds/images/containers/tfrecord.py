@@ -16,6 +16,7 @@ from pipeline.records.tfrecord import (
     sizes_of_records,
 )
 from pipeline.sources import Box, Classes, Skipped, SourceOptions
+from pipeline.sources.cells import NAMES as COLUMNS
 from pipeline.sources.cells import labels_of, text_of
 from pipeline.sources.container_formats import Bound, ContainedImage, ContainerFile, require_no_vector
 from pipeline.sources.folder import begins_as_image
@@ -130,7 +131,8 @@ def _image(
         name=text_of(_feature(features, FILENAME, "")),
         content=content if len(content) <= options.max_file_bytes else None,
         labels=labels,
-        group=text_of(_feature(features, ("group",), options.group_column)),
+        split=_optional(features, "split", options.split_column),
+        group=_optional(features, "group", options.group_column),
         size=len(content),
         boxes=boxes,
     )
@@ -158,6 +160,13 @@ def _boxes(features: Mapping[str, list[Any]], classes: Sequence[str] | None) -> 
         for xmin, ymin, xmax, ymax, label in zip(*sides, labels, strict=True)
         if label
     ]
+
+
+def _optional(features: Mapping[str, list[Any]], role: str, wanted: str) -> str:
+    if wanted and wanted not in features:
+        shown = first_of(sorted(features), _MAX_SHOWN)
+        raise ValueError(f"{role}_column is {wanted!r}, but its features are {shown}: name one of these, or none")
+    return text_of(_feature(features, COLUMNS[role], wanted))
 
 
 def _names(usual: Sequence[str], wanted: str) -> Sequence[str]:
