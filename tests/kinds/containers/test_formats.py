@@ -475,7 +475,7 @@ def test_a_changed_file_of_labels_is_read_again(tmp_path: Path, copies: str):
     assert Found(place, copies).classes == ("kittens", "dogs")
     assert Found(place, copies).labels["cats/a.jpg"] == ("kittens",)
     (tmp_path / "label.labels.txt").write_text("kittens\n")
-    with pytest.raises(SourceError, match="a label is 1, but the label file has 1 lines"):
+    with pytest.raises(SourceError, match="a label is 1, but none of the 1 lines of the label file has this number"):
         Found(place, copies)
 
 

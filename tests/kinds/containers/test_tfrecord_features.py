@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.errors import SourceError
 from pipeline.records.example import encode
 from pipeline.records.tfrecord import frame
 from pipeline.sources import containers
@@ -57,3 +58,25 @@ def test_an_image_whose_label_is_empty_needs_no_advice(tmp_path: Path, copies: s
 def test_an_empty_text_is_no_label(tmp_path: Path, copies: str):
     records = [{"image/encoded": jpeg(n), "image/class/text": b"", "image/class/label": n} for n in range(2)]
     assert list(Found(write(tmp_path, *records), copies).labels.values()) == [("0",), ("1",)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "names"),
+    [
+        ("0:daisy\n1:rose\n2:tulip\n", ("daisy", "rose", "tulip")),  # As TF-Slim writes them.
+        ("2: tulip\r\n1: rose\r\n", ("rose", "tulip")),
+        ("0:daisy\nrose\ntulip\n", ("0:daisy", "rose", "tulip")),
+        ("0:daisy\n0:rose\n0:tulip\n", ("0:daisy", "0:rose", "0:tulip")),
+    ],
+)
+def test_the_lines_of_a_label_file_may_have_numbers(lines: str, names: tuple[str, ...], tmp_path: Path, copies: str):
+    (tmp_path / "labels.txt").write_bytes(lines.encode())
+    found = Found(write(tmp_path, {"image": jpeg(1), "label": 1}, {"image": jpeg(2), "label": 2}), copies)
+    assert found.classes == names
+    assert list(found.labels.values()) == [(name,) for name in names[-2:]]
+
+
+def test_a_number_that_no_line_of_the_label_file_has_is_named(tmp_path: Path, copies: str):
+    (tmp_path / "labels.txt").write_text("0:daisy\n2:rose\n")
+    with pytest.raises(SourceError, match="a label is 1, but none of the 2 lines of the label file has this number"):
+        Found(write(tmp_path, {"image": jpeg(1), "label": 1}), copies)

@@ -33,10 +33,12 @@ FILENAME = ("image/filename", "filename", "image/file_name", "file_name", "path"
 BESIDE = ("label.labels.txt", "labels.txt", "label_map.txt")
 """Files beside the records, with one class in each line. The first one is that of TFDS."""
 _PIXELS = b"RAW"
+_NUMBERED = re.compile(r"([0-9]+):(.*)")
+"""A line of a label file with the number of the class."""
 _MAX_SHOWN = 20
 """At most this many features are named in the reason why a record is skipped."""
 _BEGIN_BYTES = 64
-"""So many first bytes of an image have a zero byte."""
+"""This many first bytes of an image include a zero byte."""
 
 
 def holds_images(file: IO[bytes]) -> bool:
@@ -60,10 +62,9 @@ def shows_images(file: IO[bytes]) -> bool:
 def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage | Skipped | Classes]:
     """Yield the images in the order of the records, whose checksums are verified."""
     texts = filter(None, map(file.beside, BESIDE))
-    # An empty last line is no class.
-    classes = next((text.decode().rstrip().splitlines() for text in texts), None)
+    classes = next((_classes(text.decode()) for text in texts), None)
     if classes is not None:
-        yield Classes(tuple(classes), {})
+        yield Classes(tuple(classes.values()), {})
     with file.path.open("rb") as stored:
         records = _records(stored)
         position = file.first.offset
@@ -81,6 +82,13 @@ def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedIma
             position += HEADER_BYTES + len(record) + FOOTER_BYTES
             if file.end and position >= file.end.offset:
                 return
+
+
+def _classes(text: str) -> Mapping[int, str]:
+    """Return the classes of a label file by their numbers. The lines may begin with them: TF-Slim writes `0:daisy`."""
+    lines = text.rstrip().splitlines()  # An empty last line is no class.
+    numbered = {int(found[1]): found[2].strip() for line in lines if (found := _NUMBERED.fullmatch(line))}
+    return dict(sorted(numbered.items())) if len(numbered) == len(lines) else dict(enumerate(lines))
 
 
 def bounds(file: IO[bytes], options: SourceOptions, max_bytes: int) -> Sequence[Bound]:
@@ -106,7 +114,7 @@ def _records(file: IO[bytes]) -> IO[bytes]:
 
 
 def _image(
-    features: Mapping[str, list[Any]], classes: Sequence[str] | None, options: SourceOptions
+    features: Mapping[str, list[Any]], classes: Mapping[int, str] | None, options: SourceOptions
 ) -> ContainedImage | str:
     """Return the image of a record, or the reason why it has none."""
 
@@ -138,7 +146,7 @@ def _image(
     )
 
 
-def _boxes(features: Mapping[str, list[Any]], classes: Sequence[str] | None) -> Sequence[Box]:
+def _boxes(features: Mapping[str, list[Any]], classes: Mapping[int, str] | None) -> Sequence[Box]:
     """Return the boxes of a record that have a label, in pixels.
 
     The record has them as fractions of the size of the image.
@@ -183,10 +191,13 @@ def _feature(features: Mapping[str, list[Any]], usual: Sequence[str], wanted: st
     return next(iter(_values(features, usual, wanted)), None)
 
 
-def _labels(values: list[Any], classes: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the labels of a record. Numbers are those of the lines of the label file, if there is one."""
+def _labels(values: list[Any], classes: Mapping[int, str] | None) -> tuple[str, ...]:
+    """Return the labels of a record. Numbers are those of the label file, if there is one."""
     if classes is None or not all(isinstance(value, int) for value in values):
         return labels_of(values)
-    if any(value >= len(classes) for value in values):
-        raise ValueError(f"a label is {max(values)}, but the label file has {len(classes)} lines")
+    unknown = next((value for value in values if value >= 0 and value not in classes), None)
+    if unknown is not None:
+        raise ValueError(
+            f"a label is {unknown}, but none of the {len(classes)} lines of the label file has this number"
+        )
     return tuple(dict.fromkeys(classes[value] for value in values if value >= 0))
