@@ -386,8 +386,10 @@ def _write_index(
         if not has_splits:
             _warn_of_packed_folders({folder[len(prefix) :]: key for folder, key in folders.items()})
     numbers = {each.key: number for number, each in enumerate(containers)}
+    keys_of_pieces = [each.container.key for each in pieces]
     rows = _without_prefix(_rows_of(pieces, files, others), bytes_of(prefix))
-    write_sorted(place, rows, partial(_with_own_keys, [each.container.key for each in pieces]))
+    some_rows = map(partial(_with_few_of_a_name, keys_of_pieces), rows)
+    write_sorted(place, some_rows, partial(_with_own_keys, keys_of_pieces))
     return _Known(
         pieces=[(numbers[each.container.key], each.first, each.end) for each in pieces],
         have_copies=found.have_copies,
@@ -438,6 +440,22 @@ def _without_prefix(tables: Iterable[pa.Table], prefix: bytes) -> Iterator[pa.Ta
             names = compute.if_else(has_prefix, shorter, names)
             rows = rows.set_column(rows.column_names.index("name"), "name", names)
         yield rows.append_column("key", names)
+
+
+def _with_few_of_a_name(containers: Sequence[str], table: pa.Table) -> pa.Table:
+    """Return rows in which at most two have the same name as key. Further ones get their own keys already.
+
+    The merge holds all rows with equal keys at once, and a container may have the same name in all of its rows. By the
+    two that are left, `_with_own_keys` finds that the name is not unique.
+    """
+    keys = table["key"]
+    if compute.count_distinct(keys).as_py() == len(keys):
+        return table
+    table = table.take(compute.sort_indices(keys))
+    third = np.zeros(len(keys), bool)
+    third[2:] = compute.equal(table["key"].slice(2), table["key"].slice(0, max(0, len(keys) - 2))).to_numpy()
+    third &= compute.equal(table["reason"], "").to_numpy()
+    return _numbered(table, third, containers) if third.any() else table
 
 
 def _with_own_keys(containers: Sequence[str], table: pa.Table) -> pa.Table:
