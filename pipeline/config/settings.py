@@ -339,9 +339,10 @@ class _SettingsBeforeGate(BaseModel):
     split_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, SOURCE] = Field(
         "",
         title="Split column",
-        description="In a list, a table or Parquet files: the column that holds train, validation or test. In zip or "
-        "tar files: the field of the JSON files beside the images. Empty: in a list, split, if it exists; in a table, "
-        "the names of the files or of their folders, if all of them name a split.",
+        description="In a list, in a table, or in Parquet or TFRecord files with images: the column that holds train, "
+        "validation or test. In zip or tar files: the field of the JSON files beside the images. Empty: split, if a "
+        "list or such a file has it; in a table, the names of the files or of their folders, if all of them name a "
+        "split.",
     )
 
     group_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, SOURCE] = Field(

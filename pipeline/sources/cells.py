@@ -5,7 +5,6 @@ from typing import Any
 
 from pipeline.errors import SourceError
 from pipeline.sources import Box
-from pipeline.sources.split_names import split_of_word
 
 NAMES: Mapping[str, Sequence[str]] = {
     "path": ("path", "image", "file", "filename", "file_name", "image_path", "uri"),
@@ -50,18 +49,6 @@ def labels_of(cell: Any) -> tuple[str, ...]:
     """Return the distinct labels of a cell in their order. A cell is a list, or a text with | between labels."""
     texts = map(text_of, cell) if isinstance(cell, list) else text_of(cell).split("|")
     return tuple(dict.fromkeys(label for text in texts if (label := text.strip())))
-
-
-def split_of(cell: Any, where: str) -> str:
-    """Return the split that a cell names; empty if the cell is empty.
-
-    Raises ValueError if it holds another word. `where` says for the message which cell it is.
-    """
-    stated = text_of(cell).strip()
-    split = split_of_word(stated) if stated else ""
-    if split is None:
-        raise ValueError(f"{where} has the split {stated!r}: it must be train, validation or test")
-    return split
 
 
 def text_of(cell: Any) -> str:

@@ -22,7 +22,9 @@ _MAX_SHOWN = 60
 class ContainedImage(NamedTuple):
     """An image in a container.
 
-    `name` is its path within the container, and empty if it has none. `content` is None if the image is larger than
+    `name` is its path within the container, and empty if it has none. `split` is a word that
+    split_names.py knows. If an image of the source has another word, the splits of all images are left out, or the
+    source is refused if `split_column` is set. `content` is None if the image is larger than
     `max_file_bytes` of the options. Then, `size` says how large it is. `offset` is where these bytes are in the file.
     It is None if the file does not hold them as they are, for example because it is compressed. Then, Tenfold stores a
     copy. Without `labels`, the folder of the name is the label.

@@ -76,6 +76,9 @@ class _Known:
     have_labels: Sequence[bool]
     """Whether the container of each piece has labels, so that an image without one is skipped."""
     has_splits: bool
+    """Whether the folders in the containers are splits."""
+    states_splits: bool
+    """Whether the splits count that the rows state."""
     classes: Sequence[str] | None
 
     def pieces_of(self, containers: Sequence[Container]) -> list[Piece]:
@@ -111,7 +114,7 @@ class Index:
     def _image(self, key: str, piece: int, row: Row) -> Found:
         if row.reason:
             return Skipped(key, row.reason)
-        labels, split = row.labels, row.split
+        labels, split = row.labels, row.split if self._known.states_splits else ""
         if not labels:
             if self._known.have_labels[piece]:
                 return Skipped(key, "no label")
@@ -263,6 +266,8 @@ class _Total:
         self._first_with_classes = self._first_with_boxes = self._first_with_numbers = ""
         self._numbers: dict[str, None] = {}
         """Labels that are numbers, from pieces that state no classes. A dictionary keeps their order."""
+        self.no_split = ""
+        """A value in place of a split that names none, with its file; empty if all values do."""
         self._box_forms: BoxForms | None = None
         self._have_box_forms: list[bool] = []
         self._fields: dict[str, None] = {}
@@ -280,6 +285,8 @@ class _Total:
             self.with_labels.add(container.key)
         self.have_copies.append(piece.has_copies)
         self._have_box_forms.append(piece.box_forms is not None)
+        if piece.no_split:
+            self.no_split = self.no_split or f"{place} has the split {piece.no_split!r}"
         if piece.classes:
             self._add_classes(place, piece.classes)
         elif piece.numbers:
@@ -357,6 +364,12 @@ def _read_all(pieces: Sequence[Piece], files: Sequence[Files], options: SourceOp
             advance(1)
     total.require_names()
     total.require_fields()
+    if total.no_split:
+        _log.warning(
+            "%s, which is none of train, validation and test: the splits of the images are not used. To use those of "
+            "another column, name it in split_column",
+            total.no_split,
+        )
     return total
 
 
@@ -395,14 +408,17 @@ def _write_index(
         if not has_splits:
             _warn_of_packed_folders({folder[len(prefix) :]: key for folder, key in folders.items()})
     numbers = {each.key: number for number, each in enumerate(containers)}
+    keys_of_pieces = [each.container.key for each in pieces]
     rows = _without_prefix(_rows_of(pieces, files, others), bytes_of(prefix))
-    write_sorted(place, rows, partial(_with_own_keys, [each.container.key for each in pieces]))
+    some_rows = map(partial(_with_few_of_a_name, keys_of_pieces), rows)
+    write_sorted(place, some_rows, partial(_with_own_keys, keys_of_pieces))
     return _Known(
         pieces=[(numbers[each.container.key], each.first, each.end) for each in pieces],
         have_copies=found.have_copies,
         have_sizes=have_sizes,
         have_labels=[each.container.key in found.with_labels for each in pieces],
         has_splits=has_splits,
+        states_splits=not found.no_split,
         classes=found.classes,
     )
 
@@ -446,6 +462,22 @@ def _without_prefix(tables: Iterable[pa.Table], prefix: bytes) -> Iterator[pa.Ta
             names = compute.if_else(has_prefix, shorter, names)
             rows = rows.set_column(rows.column_names.index("name"), "name", names)
         yield rows.append_column("key", names)
+
+
+def _with_few_of_a_name(containers: Sequence[str], table: pa.Table) -> pa.Table:
+    """Return rows in which at most two have the same name as key. Further ones get their own keys already.
+
+    The merge holds all rows with equal keys at once, and a container may have the same name in all of its rows. By the
+    two that are left, `_with_own_keys` finds that the name is not unique.
+    """
+    keys = table["key"]
+    if compute.count_distinct(keys).as_py() == len(keys):
+        return table
+    table = table.take(compute.sort_indices(keys))
+    third = np.zeros(len(keys), bool)
+    third[2:] = compute.equal(table["key"].slice(2), table["key"].slice(0, max(0, len(keys) - 2))).to_numpy()
+    third &= compute.equal(table["reason"], "").to_numpy()
+    return _numbered(table, third, containers) if third.any() else table
 
 
 def _with_own_keys(containers: Sequence[str], table: pa.Table) -> pa.Table:

@@ -39,6 +39,7 @@ from pipeline.sources.container_formats import (
 )
 from pipeline.sources.kept_files import hash_of, kept_folder, note_use, remove_unused
 from pipeline.sources.key_range import bytes_of, text_of_key
+from pipeline.sources.split_names import split_of_word
 from pipeline.sources.suffixes import suffix_of
 from pipeline.storage import BucketPath, Place
 from pipeline.system.os_errors import cause_of, unless_missing
@@ -134,6 +135,8 @@ class Description:
     """The fields of BoxForms, if the container does not tell the form of its boxes."""
     fields: dict[str, Any] | None = None
     """Those of Fields, if a setting names a field and there is an image."""
+    no_split: str = ""
+    """The first value in place of a split that names none; empty if all values do."""
 
 
 @dataclass(frozen=True)
@@ -362,7 +365,15 @@ def _read(piece: Piece, file: Path, files: Files, options: SourceOptions) -> Des
                     number += 1
                     yield Row(bytes_of(f"{container.key}/{item.key}"), reason=item.reason)
                 else:
-                    row = _row(item, container.key, number, copies)
+                    split = split_of_word(item.split) if item.split.strip() else ""
+                    if split is None and options.split_column:
+                        raise ValueError(
+                            f"{item.name or f'row {number + 1}'} has the split {item.split!r}: it must be train, "
+                            "validation or test"
+                        )
+                    if split is None:
+                        description.no_split = description.no_split or item.split
+                    row = _row(item._replace(split=split or ""), container.key, number, copies)
                     number += 1
                     folders.add(row.name.rpartition(b"/")[0])
                     description.needs_folders |= not row.labels

@@ -21,7 +21,7 @@ from pipeline.sources.json_blocks import tables_of_lines, without_times
 from pipeline.sources.kept_files import hash_of, kept_folder, note_use
 from pipeline.sources.sorted_rows import SortedRows, write_sorted
 from pipeline.storage import SCHEME, Place
-from pipeline.system.arrow import little_memory
+from pipeline.system.arrow import little_memory, without_views
 from pipeline.system.os_errors import cause_of, retried
 
 FORMAT = 1
@@ -139,7 +139,7 @@ def _batches_of_parquet(file: Path, choose: _Choose) -> _Batches:
     with parquet.ParquetFile(file, page_checksum_verification=True, pre_buffer=False, buffer_size=1 << 20) as content:
         columns = choose(content.schema_arrow.names)
         for batch in content.iter_batches(_BATCH, columns=list(dict.fromkeys(columns.values()))):
-            yield batch, columns
+            yield without_views(batch), columns
 
 
 def _choose_columns(names: Sequence[str], place: Place, options: SourceOptions) -> _Columns:

@@ -4,11 +4,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from pipeline.system.environment import environment_with
 from pipeline.system.malloc import return_freed_memory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
 """Environment of a process in which Arrow and NumPy's OpenBLAS start one thread each, and not one for each core."""
@@ -82,3 +86,38 @@ def leave_out_pandas() -> None:
         pa.array([None])
     finally:
         sys.meta_path.remove(finder)
+
+
+def without_views(batch: "pa.RecordBatch") -> "pa.RecordBatch":
+    """Return a batch whose types are those of `plain_schema`.
+
+    Polars writes views of texts and bytes. Arrow can neither sort nor filter rows with them. Seen in PyArrow 26.0.
+    """
+    schema = plain_schema(batch.schema)
+    return batch if schema == batch.schema else batch.cast(schema)
+
+
+def plain_schema(schema: "pa.Schema") -> "pa.Schema":
+    """Return a schema with texts and bytes in place of views of them, also within lists and structs."""
+    import pyarrow as pa
+
+    return pa.schema(map(_plain_field, schema), schema.metadata)
+
+
+def _plain_field(field: "pa.Field") -> "pa.Field":
+    import pyarrow as pa
+
+    kind, types = field.type, pa.types
+    if types.is_string_view(kind):
+        return field.with_type(pa.large_string())
+    if types.is_binary_view(kind):
+        return field.with_type(pa.large_binary())
+    if types.is_struct(kind):
+        return field.with_type(pa.struct(list(map(_plain_field, kind))))
+    if types.is_list(kind):
+        return field.with_type(pa.list_(_plain_field(kind.value_field)))
+    if types.is_large_list(kind):
+        return field.with_type(pa.large_list(_plain_field(kind.value_field)))
+    if types.is_fixed_size_list(kind):
+        return field.with_type(pa.list_(_plain_field(kind.value_field), kind.list_size))
+    return field

@@ -1,18 +1,24 @@
-"""The fields of structs as columns: the field `lat` of the struct `geo` is the column `geo.lat`."""
+"""The fields of structs as columns: the field `lat` of the struct `geo` is the column `geo.lat`.
+
+The columns have plain types in place of views.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 
 import pyarrow as pa
 
+from pipeline.system.arrow import plain_schema, without_views
+
 
 def flat_schema(schema: pa.Schema) -> pa.Schema:
     """Return a schema in which the fields of structs, also of those within structs, are columns."""
-    return pa.schema(_leaves(schema), schema.metadata)
+    return pa.schema(_leaves(plain_schema(schema)), schema.metadata)
 
 
 def flat_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch whose schema is that of `flat_schema`. The fields of a missing struct are missing."""
+    batch = without_views(batch)
     if not any(map(_has_fields, batch.schema.types)):
         return batch
     arrays = [part for column in batch.columns for part in _parts(column)]

@@ -112,6 +112,8 @@ def test_labels_are_parsed_from_a_cell(cell: Any, labels: tuple[str, ...], tmp_p
         (pa.array([1.0, 20.0]), ["1", "20"]),
         (pa.array([date(2012, 1, 1), date(2013, 1, 1)]), ["2012-01-01", "2013-01-01"]),
         (pa.array([b"a", b"b"]), ["a", "b"]),
+        (pa.array(["a", "b"], pa.string_view()), ["a", "b"]),
+        (pa.array([["a"], ["b"]], pa.list_(pa.string_view())), ["a", "b"]),
     ],
 )
 def test_labels_are_parsed_from_parquet_columns(column: pa.Array, labels: list[str], tmp_path: Path):

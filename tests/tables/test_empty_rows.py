@@ -29,6 +29,19 @@ def test_empty_rows_of_parquet_are_left_out(tmp_path: Path):
     assert "7 rows without any value were left out" in made.notes
 
 
+def test_empty_rows_of_views_are_left_out(tmp_path: Path):
+    """Polars writes text as views. Arrow cannot filter their rows."""
+    columns = {
+        "a": pa.array([*map(str, range(100)), *[None] * 7], pa.string_view()),
+        "b": pa.array([*[b"x", b"y"] * 50, *[None] * 7], pa.binary_view()),
+        "c": pa.array([*[["w"]] * 100, *[None] * 7], pa.list_(pa.string_view())),
+        "d": pa.array([*[{"e": "z"}] * 100, *[None] * 7], pa.struct({"e": pa.string_view()})),
+    }
+    made = built(parquet_of(tmp_path / "t.parquet", **columns, label=[*("yn" * 50), *[None] * 7]))
+    assert made.schema.rows == 100
+    assert [column.name for column in made.schema.columns] == ["a", "b", "c", "d.e", "label"]
+
+
 def test_the_columns_of_folders_do_not_count(tmp_path: Path):
     for country in ("de", "fr"):
         lines = [f"{number},{number % 2}" for number in range(100)]

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from pipeline.sources import Skipped, SourceOptions
-from pipeline.sources.cells import NAMES, labels_of, split_of, text_of
+from pipeline.sources.cells import NAMES, labels_of, text_of
 from pipeline.sources.container_formats import Bound, ContainedImage, Fields, Item, in_one_spelling, require_no_vector
 from pipeline.sources.folder import IMAGE_MAGIC_BYTES, NOT_BY_NAME, begins_as_image, why_no_image
 from pipeline.sources.suffixes import suffix_of
@@ -278,7 +278,7 @@ class _NamedFields:
         # The folder would silently replace a label that is empty in all files.
         has = {"label_column": labels, "split_column": self._split in fields, "group_column": self._group in fields}
         self._absent = {setting: wanted for setting, wanted in self._absent.items() if not has[setting]}
-        return split_of(fields.get(self._split), name), text_of(fields.get(self._group))
+        return text_of(fields.get(self._split)), text_of(fields.get(self._group))
 
 
 class _Texts:

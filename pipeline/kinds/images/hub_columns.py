@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pipeline.sources.cells import NAMES
+from pipeline.system.arrow import plain_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +27,7 @@ class HubColumns:
         self.types: dict[str, pa.DataType] = {}
         self._features = _features(schema)
         self._in_lists: set[str] = set()
-        for field in schema:
+        for field in plain_schema(schema):
             self._add(field.name, field.type)
 
     def _add(self, name: str, kind: "pa.DataType") -> None:

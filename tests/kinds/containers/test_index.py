@@ -26,7 +26,7 @@ from pipeline.engines.task import Outcome, Task
 from pipeline.errors import SourceError
 from pipeline.records.example import encode
 from pipeline.records.tfrecord import frame
-from pipeline.sources import Listed, SourceOptions, containers, measure, sorted_rows
+from pipeline.sources import Listed, SourceOptions, container_index, containers, measure, sorted_rows
 from pipeline.sources.container_formats import Bound, ContainerFile, format_of
 from pipeline.sources.container_rows import Container, Piece, pieces_of
 from pipeline.sources.detection import images_of, key_ranges
@@ -89,6 +89,25 @@ def test_equal_names_in_different_runs_become_numbers(tmp_path: Path):
     numbers = [f"{file}.tar/{number:08d}.jpg" for file in range(4) for number in range(40)]
     assert keys == sorted([*numbers, *(f"dogs/{file}-{number}.jpg" for file in range(4) for number in range(9))])
     assert {each.labels for each in images if ".tar" in each.key} == {("cats",)}
+
+
+def test_no_step_of_the_merge_holds_all_rows_of_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Some data sets have the path image.png in each row."""
+    rows, steps = 40_000, list[int]()
+    images = pa.array([{"bytes": b"x", "path": "image.png"}] * rows)
+    parquet.write_table(pa.table({"image": images, "label": ["a"] * rows}), tmp_path / "a.parquet")
+
+    def counted(place: Path, tables: Iterator[pa.Table], renamed: sorted_rows.Rename) -> None:
+        def step(table: pa.Table) -> pa.Table:
+            steps.append(len(table))
+            return renamed(table)
+
+        sorted_rows.write_sorted(place, tables, step)
+
+    monkeypatch.setattr(container_index, "write_sorted", counted)
+    keys = [each.key for each in listed(tmp_path / "a.parquet", tmp_path / "copies")]
+    assert keys == [f"a.parquet/{number:08d}.png" for number in range(rows)]
+    assert max(steps) < 1.5 * sorted_rows.RUN_ROWS
 
 
 @pytest.mark.usefixtures("small_runs")

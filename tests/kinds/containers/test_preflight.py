@@ -11,6 +11,7 @@ from pipeline.config.settings import settings_from
 from pipeline.errors import SettingsError
 from pipeline.records.example import encode
 from pipeline.records.tfrecord import frame
+from tests.conftest import jpeg
 from tests.kinds.containers.examples import FORMS, drawn
 
 
@@ -39,3 +40,10 @@ def test_a_table_with_a_zip_or_parquet_file_is_no_source_of_images(tmp_path: Pat
     check(tmp_path / "a.parquet", tmp_path / "w", "table")
     (tmp_path / "b.csv.zip").write_bytes(b"PK\x03\x04")
     check(tmp_path / "b.csv.zip", tmp_path / "w", "table")
+
+
+def test_records_with_an_image_in_any_feature_are_no_table(tmp_path: Path):
+    (tmp_path / "a.tfrecord").write_bytes(frame(encode({"image_data": jpeg(1), "label": 1})))
+    check(tmp_path / "a.tfrecord", tmp_path / "w", "images")
+    with pytest.raises(SettingsError, match=r"source_uri '.*' holds images: set SOURCE instead of TABLE"):
+        check(tmp_path / "a.tfrecord", tmp_path / "w", "table")

@@ -9,7 +9,7 @@ from pipeline.kinds.images.hub_columns import IMAGES, HubColumns, is_bytes, is_i
 from pipeline.sources import Box, Classes, Skipped, SourceOptions
 from pipeline.sources.box_forms import BoxesOfImage, BoxForms, boxes_of
 from pipeline.sources.cells import NAMES as COLUMNS
-from pipeline.sources.cells import labels_of, split_of, text_of
+from pipeline.sources.cells import labels_of, text_of
 from pipeline.sources.container_formats import Bound, ContainedImage, ContainerFile, Item, require_no_vector
 from pipeline.sources.folder import begins_as_image
 from pipeline.system.arrow import little_memory
@@ -203,7 +203,7 @@ def _image(row: dict[str, Any], number: int, columns: _Columns, options: SourceO
         name=text_of(path),
         content=None if too_large else content,
         labels=labels,
-        split=split_of(value(row, columns.split), f"row {number + 1}"),
+        split=text_of(value(row, columns.split)),
         group=text_of(value(row, columns.group)),
         size=len(content),
         boxes=_boxes(row, cell, columns),

@@ -16,8 +16,11 @@ from pipeline.records.tfrecord import (
     sizes_of_records,
 )
 from pipeline.sources import Box, Classes, Skipped, SourceOptions
+from pipeline.sources.cells import NAMES as COLUMNS
 from pipeline.sources.cells import labels_of, text_of
 from pipeline.sources.container_formats import Bound, ContainedImage, ContainerFile, require_no_vector
+from pipeline.sources.folder import begins_as_image
+from pipeline.system.wording import first_of
 
 NAMES = re.compile(r".+\.(tfrecords?|tfrec)(-\d+-of-\d+)?(\.gz)?")
 IMAGE = ("image/encoded", "image", "image_raw", "encoded", "jpeg", "image/image")
@@ -30,12 +33,25 @@ FILENAME = ("image/filename", "filename", "image/file_name", "file_name", "path"
 BESIDE = ("label.labels.txt", "labels.txt", "label_map.txt")
 """Files beside the records, with one class in each line. The first one is that of TFDS."""
 _PIXELS = b"RAW"
+_NUMBERED = re.compile(r"([0-9]+):(.*)")
+"""A line of a label file with the number of the class."""
+_MAX_SHOWN = 20
+"""At most this many features are named in the reason why a record is skipped."""
+_BEGIN_BYTES = 64
+"""This many first bytes of an image include a zero byte."""
 
 
 def holds_images(file: IO[bytes]) -> bool:
-    """Whether the first record has the bytes of an image."""
+    """Whether the first record has the bytes of an image, in a feature of any name."""
     record = next(records_of(_records(file), Path("its first record")), None)
-    return record is not None and isinstance(_feature(decode(record), IMAGE, ""), bytes)
+    features = {} if record is None else decode(record)
+    return isinstance(_feature(features, IMAGE, ""), bytes) or any(map(_begins_with_image, features.values()))
+
+
+def _begins_with_image(values: list[Any]) -> bool:
+    content = values[0] if values else None
+    # A text has no zero byte. Without this check, BMW would be a bitmap, which begins with BM.
+    return isinstance(content, bytes) and begins_as_image(content) and b"\0" in content[:_BEGIN_BYTES]
 
 
 def shows_images(file: IO[bytes]) -> bool:
@@ -46,21 +62,33 @@ def shows_images(file: IO[bytes]) -> bool:
 def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage | Skipped | Classes]:
     """Yield the images in the order of the records, whose checksums are verified."""
     texts = filter(None, map(file.beside, BESIDE))
-    # An empty last line is no class.
-    classes = next((text.decode().rstrip().splitlines() for text in texts), None)
+    classes = next((_classes(text.decode()) for text in texts), None)
     if classes is not None:
-        yield Classes(tuple(classes), {})
+        yield Classes(tuple(classes.values()), {})
     with file.path.open("rb") as stored:
         records = _records(stored)
         position = file.first.offset
         if position:
             records.seek(position)
         for number, record in enumerate(records_of(records, file.place), file.first.row):
-            offset = position + HEADER_BYTES if records is stored else None
-            yield _image(record, number, offset, classes, options)
+            image = _image(decode(record), classes, options)
+            if isinstance(image, str):
+                yield Skipped(f"{number:08d}", image)
+            elif records is stored and image.content is not None:
+                # The bytes are equal wherever they are found.
+                yield image._replace(offset=position + HEADER_BYTES + record.index(image.content))
+            else:
+                yield image
             position += HEADER_BYTES + len(record) + FOOTER_BYTES
             if file.end and position >= file.end.offset:
                 return
+
+
+def _classes(text: str) -> Mapping[int, str]:
+    """Return the classes of a label file by their numbers. The lines may begin with them: TF-Slim writes `0:daisy`."""
+    lines = text.rstrip().splitlines()  # An empty last line is no class.
+    numbered = {int(found[1]): found[2].strip() for line in lines if (found := _NUMBERED.fullmatch(line))}
+    return dict(sorted(numbered.items())) if len(numbered) == len(lines) else dict(enumerate(lines))
 
 
 def bounds(file: IO[bytes], options: SourceOptions, max_bytes: int) -> Sequence[Bound]:
@@ -86,32 +114,39 @@ def _records(file: IO[bytes]) -> IO[bytes]:
 
 
 def _image(
-    record: bytes, number: int, offset: int | None, classes: Sequence[str] | None, options: SourceOptions
-) -> ContainedImage | Skipped:
-    features = decode(record)
+    features: Mapping[str, list[Any]], classes: Mapping[int, str] | None, options: SourceOptions
+) -> ContainedImage | str:
+    """Return the image of a record, or the reason why it has none."""
+
+    def no(noun: str, usual: Sequence[str], setting: str) -> str:
+        if any(name in features for name in _names(usual, getattr(options, setting))):
+            return f"no {noun}"
+        known = first_of(sorted(features), _MAX_SHOWN)
+        return f"no {noun}: name the feature of the {noun}s in {setting} ({known})"
+
     content = _feature(features, IMAGE, options.path_column)
+    if not isinstance(content, bytes):
+        return no("image", IMAGE, "path_column")
     values, boxes = _values(features, LABEL, options.label_column), _boxes(features, classes)
     if classes is None and not boxes:
         require_no_vector(values)
     labels = _labels(values, classes)
-    if not isinstance(content, bytes) or not labels:
-        return Skipped(f"{number:08d}", "no label" if isinstance(content, bytes) else "no image")
+    if not labels:
+        return no("label", LABEL, "label_column")
     if _feature(features, ("image/format",), "") == _PIXELS:
         raise ValueError("its records hold pixels, not the files of images: build that dataset with prepare=keep")
-    group = _feature(features, ("group",), options.group_column)
     return ContainedImage(
         name=text_of(_feature(features, FILENAME, "")),
         content=content if len(content) <= options.max_file_bytes else None,
-        # The bytes are equal wherever they are found.
-        offset=None if offset is None else offset + record.index(content),
         labels=labels,
-        group=text_of(group),
+        split=_optional(features, "split", options.split_column),
+        group=_optional(features, "group", options.group_column),
         size=len(content),
         boxes=boxes,
     )
 
 
-def _boxes(features: Mapping[str, list[Any]], classes: Sequence[str] | None) -> Sequence[Box]:
+def _boxes(features: Mapping[str, list[Any]], classes: Mapping[int, str] | None) -> Sequence[Box]:
     """Return the boxes of a record that have a label, in pixels.
 
     The record has them as fractions of the size of the image.
@@ -135,18 +170,34 @@ def _boxes(features: Mapping[str, list[Any]], classes: Sequence[str] | None) -> 
     ]
 
 
-def _values(features: Mapping[str, list[Any]], names: Sequence[str], wanted: str) -> list[Any]:
-    return next((features[name] for name in ([wanted] if wanted else names) if features.get(name)), [])
+def _optional(features: Mapping[str, list[Any]], role: str, wanted: str) -> str:
+    if wanted and wanted not in features:
+        shown = first_of(sorted(features), _MAX_SHOWN)
+        raise ValueError(f"{role}_column is {wanted!r}, but its features are {shown}: name one of these, or none")
+    return text_of(_feature(features, COLUMNS[role], wanted))
 
 
-def _feature(features: Mapping[str, list[Any]], names: Sequence[str], wanted: str) -> Any:
-    return next(iter(_values(features, names, wanted)), None)
+def _names(usual: Sequence[str], wanted: str) -> Sequence[str]:
+    return [wanted] if wanted else usual
 
 
-def _labels(values: list[Any], classes: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the labels of a record. Numbers are those of the lines of the label file, if there is one."""
+def _values(features: Mapping[str, list[Any]], usual: Sequence[str], wanted: str) -> list[Any]:
+    """Return the values of the first feature that has some. An empty text is none."""
+    found = (features.get(name, []) for name in _names(usual, wanted))
+    return next((values for values in found if any(value != b"" for value in values)), [])
+
+
+def _feature(features: Mapping[str, list[Any]], usual: Sequence[str], wanted: str) -> Any:
+    return next(iter(_values(features, usual, wanted)), None)
+
+
+def _labels(values: list[Any], classes: Mapping[int, str] | None) -> tuple[str, ...]:
+    """Return the labels of a record. Numbers are those of the label file, if there is one."""
     if classes is None or not all(isinstance(value, int) for value in values):
         return labels_of(values)
-    if any(value >= len(classes) for value in values):
-        raise ValueError(f"a label is {max(values)}, but the label file has {len(classes)} lines")
+    unknown = next((value for value in values if value >= 0 and value not in classes), None)
+    if unknown is not None:
+        raise ValueError(
+            f"a label is {unknown}, but none of the {len(classes)} lines of the label file has this number"
+        )
     return tuple(dict.fromkeys(classes[value] for value in values if value >= 0))

@@ -1,0 +1,75 @@
+"""The splits that a column of Parquet files, or a feature of TFRecord files, states for each image."""
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from pipeline.errors import SourceError
+from pipeline.records.example import encode
+from pipeline.records.tfrecord import frame
+from tests.conftest import jpeg
+from tests.kinds.containers.examples import Found
+
+Write = Callable[[Path, str, Sequence[str]], None]
+"""Writes an image for each value of a column."""
+
+
+def write_parquet(file: Path, column: str, values: Sequence[str]) -> None:
+    columns = {"image": [jpeg(number) for number in range(len(values))], "label": ["x"] * len(values), column: values}
+    parquet.write_table(pa.table(columns), file)
+
+
+def write_records(file: Path, column: str, values: Sequence[str]) -> None:
+    records = [{"image": jpeg(number), "label": b"x", column: text.encode()} for number, text in enumerate(values)]
+    file.write_bytes(b"".join(frame(encode(each)) for each in records))
+
+
+@pytest.fixture(params=["parquet", "tfrecord"])
+def form(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def write(form: str) -> Write:
+    return {"parquet": write_parquet, "tfrecord": write_records}[form]
+
+
+@pytest.fixture
+def copies(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("copies"))
+
+
+@pytest.mark.parametrize(("column", "named"), [("split", ""), ("fold", "fold")])
+def test_words_of_splits_are_read(column: str, named: str, form: str, write: Write, tmp_path: Path, copies: str):
+    write(tmp_path / f"a.{form}", column, ["train", " Val ", "test", ""])
+    found = Found(tmp_path / f"a.{form}", copies, split_column=named)
+    assert list(found.splits.values()) == ["train", "validation", "test", ""]
+
+
+def test_a_column_with_other_values_is_not_used_unless_it_is_named(
+    form: str, write: Write, tmp_path: Path, copies: str, caplog: pytest.LogCaptureFixture
+):
+    """All values of all files decide it: half of a column would be no split either."""
+    write(tmp_path / f"a.{form}", "split", ["train", "test"])
+    write(tmp_path / f"b.{form}", "split", ["test", "fold1", "fold2"])
+    with caplog.at_level(logging.WARNING):
+        found = Found(tmp_path, copies)
+    assert list(found.splits.values()) == [""] * 5
+    [warning] = caplog.messages
+    assert f"b.{form} has the split 'fold1', which is none of train, validation and test: " in warning
+    assert "split_column" in warning
+    with pytest.raises(SourceError, match=rf"b\.{form} .* row 2 has the split 'fold1': it must be train, validation"):
+        Found(tmp_path, copies, split_column="split")
+
+
+@pytest.mark.parametrize("setting", ["split_column", "group_column"])
+def test_a_column_that_does_not_exist_is_refused(setting: str, form: str, write: Write, tmp_path: Path, copies: str):
+    write(tmp_path / f"a.{form}", "fold", ["train"])
+    with pytest.raises(
+        SourceError, match=rf"{setting} is 'folds', but its .* are .*fold.*: name one of these, or none"
+    ):
+        Found(tmp_path / f"a.{form}", copies, **{setting: "folds"})
