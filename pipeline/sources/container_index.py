@@ -268,6 +268,7 @@ class _Total:
         """Labels that are numbers, from pieces that state no classes. A dictionary keeps their order."""
         self.no_split = ""
         """A value in place of a split that names none, with its file; empty if all values do."""
+        self._states_splits = False
         self._box_forms: BoxForms | None = None
         self._have_box_forms: list[bool] = []
         self._fields: dict[str, None] = {}
@@ -287,6 +288,7 @@ class _Total:
         self._have_box_forms.append(piece.box_forms is not None)
         if piece.no_split:
             self.no_split = self.no_split or f"{place} has the split {piece.no_split!r}"
+        self._states_splits |= piece.states_splits
         if piece.classes:
             self._add_classes(place, piece.classes)
         elif piece.numbers:
@@ -328,6 +330,21 @@ class _Total:
             for setting, name in absent.items():
                 raise SourceError(f"{setting} is {name!r}, but no file beside an image in {place} has it: {advice}")
 
+    def require_splits(self) -> None:
+        """Raise SourceError if only some values name a split. Otherwise, test images would be trained on."""
+        if not self.no_split:
+            return
+        no_split = f"{self.no_split}, which is none of train, validation and test"
+        if self._states_splits:
+            raise SourceError(
+                f"{no_split}, but others name one of these: correct the values, or rename the column if it holds no "
+                "splits"
+            )
+        _log.warning(
+            "%s: the splits of the images are not used. To use those of another column, name it in split_column",
+            no_split,
+        )
+
     def _add_box_forms(self, place: Place, forms: BoxForms) -> None:
         if self._box_forms is None:
             self._box_forms, self._first_with_boxes = forms, str(place)
@@ -364,12 +381,7 @@ def _read_all(pieces: Sequence[Piece], files: Sequence[Files], options: SourceOp
             advance(1)
     total.require_names()
     total.require_fields()
-    if total.no_split:
-        _log.warning(
-            "%s, which is none of train, validation and test: the splits of the images are not used. To use those of "
-            "another column, name it in split_column",
-            total.no_split,
-        )
+    total.require_splits()
     return total
 
 

@@ -137,6 +137,8 @@ class Description:
     """Those of Fields, if a setting names a field and there is an image."""
     no_split: str = ""
     """The first value in place of a split that names none; empty if all values do."""
+    states_splits: bool = False
+    """Whether a value names a split."""
 
 
 @dataclass(frozen=True)
@@ -373,6 +375,7 @@ def _read(piece: Piece, file: Path, files: Files, options: SourceOptions) -> Des
                         )
                     if split is None:
                         description.no_split = description.no_split or item.split
+                    description.states_splits |= bool(split)
                     row = _row(item._replace(split=split or ""), container.key, number, copies)
                     number += 1
                     folders.add(row.name.rpartition(b"/")[0])

@@ -53,17 +53,24 @@ def test_words_of_splits_are_read(column: str, named: str, form: str, write: Wri
 def test_a_column_with_other_values_is_not_used_unless_it_is_named(
     form: str, write: Write, tmp_path: Path, copies: str, caplog: pytest.LogCaptureFixture
 ):
-    """All values of all files decide it: half of a column would be no split either."""
-    write(tmp_path / f"a.{form}", "split", ["train", "test"])
-    write(tmp_path / f"b.{form}", "split", ["test", "fold1", "fold2"])
+    write(tmp_path / f"a.{form}", "split", ["fold2", ""])
+    write(tmp_path / f"b.{form}", "split", ["", "fold1", "fold2"])
     with caplog.at_level(logging.WARNING):
         found = Found(tmp_path, copies)
     assert list(found.splits.values()) == [""] * 5
     [warning] = caplog.messages
-    assert f"b.{form} has the split 'fold1', which is none of train, validation and test: " in warning
+    assert f"a.{form} has the split 'fold2', which is none of train, validation and test: " in warning
     assert "split_column" in warning
-    with pytest.raises(SourceError, match=rf"b\.{form} .* row 2 has the split 'fold1': it must be train, validation"):
+    with pytest.raises(SourceError, match=rf"a\.{form} .* row 1 has the split 'fold2': it must be train, validation"):
         Found(tmp_path, copies, split_column="split")
+
+
+def test_a_column_in_which_only_some_values_are_splits_is_refused(form: str, write: Write, tmp_path: Path, copies: str):
+    """Without its splits, images for the test would be trained on."""
+    write(tmp_path / f"a.{form}", "split", ["train", "test"])
+    write(tmp_path / f"b.{form}", "split", ["test", "unlabeled"])
+    with pytest.raises(SourceError, match=rf"b\.{form} has the split 'unlabeled', .* rename the column"):
+        Found(tmp_path, copies)
 
 
 @pytest.mark.parametrize("setting", ["split_column", "group_column"])
