@@ -41,7 +41,7 @@ def test_a_text_that_begins_as_a_bitmap_is_no_image(tmp_path: Path):
     assert not containers.recognizes(place)
 
 
-@pytest.mark.parametrize(("feature", "options"), [("target", {}), ("label", {"label_column": "lable"})])
+@pytest.mark.parametrize(("feature", "options"), [("target", {}), ("label", {"label_column": "kind_of"})])
 def test_without_a_label_the_reason_names_the_setting_and_the_features(
     feature: str, options: dict[str, str], tmp_path: Path, copies: str
 ):
