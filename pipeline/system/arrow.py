@@ -91,7 +91,8 @@ def leave_out_pandas() -> None:
 def without_views(batch: "pa.RecordBatch") -> "pa.RecordBatch":
     """Return a batch whose types are those of `plain_schema`.
 
-    Polars writes views of texts and bytes. Arrow can neither sort nor filter rows with them. Seen in PyArrow 26.0.
+    A Parquet file that Arrow wrote keeps views of texts and bytes. Arrow can neither sort nor filter rows with them.
+    Seen in PyArrow 26.0.
     """
     schema = plain_schema(batch.schema)
     return batch if schema == batch.schema else batch.cast(schema)

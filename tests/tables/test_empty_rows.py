@@ -30,7 +30,7 @@ def test_empty_rows_of_parquet_are_left_out(tmp_path: Path):
 
 
 def test_empty_rows_of_views_are_left_out(tmp_path: Path):
-    """Polars writes text as views. Arrow cannot filter their rows."""
+    """Parquet files that Arrow wrote may hold text as views. Arrow cannot filter their rows."""
     columns = {
         "a": pa.array([*map(str, range(100)), *[None] * 7], pa.string_view()),
         "b": pa.array([*[b"x", b"y"] * 50, *[None] * 7], pa.binary_view()),

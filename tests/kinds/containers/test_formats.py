@@ -369,7 +369,7 @@ LAYOUTS: dict[str, tuple[pa.Table, dict[str, str], list[tuple[str, ...]]]] = {
         {},
         [("a",), ("b",), ("c",)],
     ),
-    "views, as Polars writes them": (
+    "views": (
         pa.table({"jpg": pa.array([each["bytes"] for each in THREE], pa.binary_view()), "class": VIEWS}),
         {},
         [("a",), ("b",), ("c",)],
