@@ -145,7 +145,7 @@ def test_an_unknown_field_is_refused_everywhere(full: Any):
 
 def test_a_missing_field_is_refused_unless_it_is_optional(full: Any):
     optional = {("splits", "test"), ("settings", "prepare_size"), ("hashes",), ("files",)}
-    optional |= {("quality", "classes_without_test")}
+    optional |= {("quality", "classes_without_test"), ("quality", "leaks", "only_by_group")}
     of_shard = ("index_bytes", "index_crc32c")
     optional |= {("splits", split, "shards", 0, name) for split in full["splits"] for name in of_shard}
     of_drift = {("quality", "drift", name) for name in ("sizes", "aspect", "brightness", "classes")}
