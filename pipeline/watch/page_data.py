@@ -11,7 +11,7 @@ from pipeline.runs.files import RunFiles, load_files
 from pipeline.runs.offers import load_offers
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.live_figures import frames
-from pipeline.watch.status import last_sample, status
+from pipeline.watch.status import last_time, status
 from pipeline.watch.tables import Span
 from pipeline.watch.view import Columns, View, columns, columns_of_epochs, drawable, load_view, start_of
 
@@ -98,7 +98,7 @@ def _offers(training: Path, values: Mapping[str, Any]) -> list[tuple[str, dict[s
 
 def _silent_s(heartbeats: Heartbeats, training: Path, view: View, is_over: bool) -> dict[int, float]:
     """Return the seconds since the newest sample of each training server changed, by the index of the server."""
-    last_samples = {index: last_sample(samples) for index, samples in view.servers.items()}
+    last_samples = {index: last_time(samples) for index, samples in view.servers.items()}
     if is_over:  # No sample changes any more, so the clock of the samples is compared with the clock here.
         return {index: max(0.0, time.time() - last) for index, last in last_samples.items()}
     return {index: heartbeats.silent_s((training, index), last) for index, last in last_samples.items()}

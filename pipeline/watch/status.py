@@ -45,7 +45,7 @@ def status(
     training server changed, by the index of the server. `is_copy` says whether the training is in a bucket.
     """
     step = last_step(view.batches)
-    decision, last = files.decision, last_sample(view.samples)
+    decision, last = files.decision, last_time(view.samples)
     judged = _with_current_verdict(files, last)
     return {
         "title": f"{files.settings.get('dataset_name', '')}: {files.settings.get('model') or ''}".strip(": "),
@@ -68,9 +68,9 @@ def last_step(batches: Intervals) -> int:
     return int(steps.iloc[-1]) if len(steps) else 0
 
 
-def last_sample(samples: Intervals) -> float:
-    """Return the time of the newest sample (Unix s); 0 if there is none yet."""
-    times = samples.means["time"]
+def last_time(rows: Intervals) -> float:
+    """Return the time of the newest sample or step (Unix s); 0 if there is none yet."""
+    times = rows.means["time"]
     return float(times.iloc[-1]) if len(times) else 0.0
 
 
@@ -87,7 +87,7 @@ def max_silent_s(view: View) -> float:
 
     Its copy has a new sample only when an interval of the overview is complete.
     """
-    return max(SILENT_S, 2 * (last_sample(view.samples) - view.start) / SHARE)
+    return max(SILENT_S, 2 * (last_time(view.samples) - view.start) / SHARE)
 
 
 def state_of(files: RunFiles, step: int, silent_s: float, is_over: bool, limit_s: float = SILENT_S) -> str:
@@ -116,15 +116,22 @@ def _state(files: RunFiles, view: View, step: int, is_over: bool, silent_s: floa
         "starting": "loading TensorFlow, the model and the first batches",
         "silent": f"no sample for {duration(silent_s)}: Airflow may retry the task soon",
         "evaluating": "all epochs are done; the best model is being evaluated and exported",
-        "training": f"{_position(files, step)}{_sign_of_life(view, limit_s)}",
+        "training": f"{_position(files, step)}{_signs_of_life(view, limit_s)}",
     }
     return {"state": state, "words": sentences[state]}
 
 
-def _sign_of_life(view: View, limit_s: float) -> str:
-    """Return how old the last sample is. Nothing if that is no sign of life, or if the clocks of machines differ."""
-    age = time.time() - last_sample(view.samples)
-    return f"; the last sample came {age:.0f} s ago" if 0 <= age <= limit_s else ""
+def _signs_of_life(view: View, limit_s: float) -> str:
+    """Return how old the last sample is, and the last step if that is long ago, as in a validation or a standstill.
+
+    Nothing if the last sample is no sign of life, or if the clocks of machines differ.
+    """
+    now = time.time()
+    age, without_step = now - last_time(view.samples), now - last_time(view.batches)
+    if not 0 <= age <= limit_s:
+        return ""
+    step = f", and the last step ended {duration(without_step)} ago" if without_step > limit_s else ""
+    return f"; the last sample came {age:.0f} s ago{step}"
 
 
 def _position(files: RunFiles, step: int) -> str:
@@ -176,7 +183,7 @@ def _tiles(files: RunFiles, view: View, left_s: float | None) -> Iterator[tuple[
         yield best.title, best.text
         yield from files.judged(best.metric)
     if len(view.samples.means):
-        yield "duration" if files.is_complete else "elapsed", duration(last_sample(view.samples) - view.start)
+        yield "duration" if files.is_complete else "elapsed", duration(last_time(view.samples) - view.start)
     if left_s is not None:
         yield "remaining, about", duration(left_s)
 

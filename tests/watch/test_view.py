@@ -19,7 +19,7 @@ from pipeline.runs.files import RUN_FORMAT
 from pipeline.tuning.stages import StageCosts, save_stages
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.page_data import page_data, span_of
-from pipeline.watch.status import MAX_VERDICT_AGE_S, _per_step, duration, exact_duration, last_sample
+from pipeline.watch.status import MAX_VERDICT_AGE_S, _per_step, duration, exact_duration, last_time
 from pipeline.watch.view import _by_epoch, drawable, load_view
 from tests.report.rich import SERVERS, Records, rich_run
 
@@ -250,6 +250,23 @@ def test_a_running_training_says_when_its_last_sample_came_and_how_long_its_long
     assert "remaining, about" not in dict(status_of(tmp_path, is_over=True)["tiles"])
 
 
+def test_a_training_whose_steps_stand_still_says_when_the_last_one_ended(tmp_path: Path) -> None:
+    """It still has samples, which only show that the process lives."""
+    about = {"format": RUN_FORMAT, "settings": {"epochs": 10}, "steps_per_epoch": STEPS}
+    (tmp_path / "run.json").write_text(json.dumps(about))
+    sink, begin = Records(tmp_path), time.time() - 205
+    for second in range(1, 201):
+        if second <= 100:
+            times = {"input/wait_ms": 60.0, "step/time_ms": 80.0, "input/examples": 8}
+            sink.write(Row("batches", begin + second, second, times))
+        sink.write(Row("samples", begin + second, min(second, 100), {"sys/cpu_pct": 50.0}))
+    sink.close()
+    assert re.fullmatch(
+        r"epoch 2 of 10, step 100 of 600; the last sample came \d+ s ago, and the last step ended 2 min ago",
+        status_of(tmp_path)["words"],
+    )
+
+
 @pytest.mark.parametrize(("ended", "state"), [(EPOCHS, "evaluating"), (0, "training")])
 def test_a_training_that_ended_early_is_evaluating(run: Path, ended: int, state: str) -> None:
     """The page said that it was training in epoch 6 of 10, with a remaining time. A retry that goes on ends later."""
@@ -407,7 +424,7 @@ def test_numbers_exist_if_intervals_are_wider_than_that_of_the_verdict(tmp_path:
 def test_the_numbers_are_not_those_of_an_unknown_or_old_verdict(run: Path, limit: str, age_s: float) -> None:
     before = status_of(run)
     view = load_view(run, STEPS)
-    ended = last_sample(view.samples) - age_s
+    ended = last_time(view.samples) - age_s
     verdict = {"sentence": "So.", "limit": limit, "time": ended, "seconds": 8.0, "steps": 0}
     (run / "verdict.json").write_text(json.dumps({**verdict, "wait_ms": 9000.0, "step_ms": 18_000.0}))
     found = status_of(run)
