@@ -59,7 +59,7 @@ def _leaks_by_group(
 ) -> tuple[int, list[tuple[int, int]]]:
     """Return the number of leaks by groups whose hashes are in a range, and a pair for each of the first groups.
 
-    A pair has the numbers of an example in training and of one that is held back.
+    A pair has two numbers: that of a training example, and that of an example in validation or test.
     """
     held_back = np.concatenate(
         [

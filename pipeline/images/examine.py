@@ -128,7 +128,7 @@ def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = (), key: str = 
 
 
 class Examiner:
-    """`examine` with one set of rules. An image with the tables of the last one takes half as long."""
+    """`examine` with one set of rules. If an image has the tables of the last one, it takes 4 us instead of 5."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules

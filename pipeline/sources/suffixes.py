@@ -49,14 +49,11 @@ A file is read if its content has another format."""
 
 def suffix_of(key: str) -> str:
     """Return the suffix of a key in lower case, with its dot; empty if it has none."""
-    # `os.path.splitext` takes eight times as long, for each image.
-    stem, dot, end = key.rpartition(".")
-    # Only dots may come before this one in the name. An empty stem is "in" any text.
-    if stem[-1:] in "/." and not stem.rpartition("/")[2].strip("."):
-        return ""
-    return "" if "/" in end else (dot + end).lower()
+    # `os.path.splitext` takes twice as long, for each image.
+    stem, dot, end = key.rpartition("/")[2].rpartition(".")
+    return (dot + end).lower() if stem.strip(".") else ""
 
 
 def has_suffix(name: str) -> bool:
-    """Whether the name of a file has a suffix, so that `suffix_of` returns one."""
+    """Whether the name of a file has a suffix. `suffix_of`, which returns it, takes several times as long."""
     return "." in name.lstrip(".")

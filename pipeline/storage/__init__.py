@@ -118,8 +118,8 @@ def within(place: Place, seconds: float, work: Callable[[], Result]) -> Result:
     """Return the result of `work`, which reads from a place, within some seconds and LATE_S.
 
     It runs in a thread of its own: no deadline ends the lookup of a host name, or a call to a file system that hangs.
-    After the limit, nobody waits for it. Its requests to a bucket end by then and are not repeated, so that the threads
-    of many calls do not pile up.
+    After the limit, the caller goes on without it. Its requests to a bucket end by then and are not repeated, so that
+    the threads of many calls do not pile up.
 
     Raises:
         StorageError: The bucket did not answer in time.

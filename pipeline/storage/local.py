@@ -2,7 +2,7 @@
 
 Every write goes to a temporary file beside its target, and reaches the target in one rename or link. A reader therefore
 sees all of a file or none of it. The temporary name contains the host, the process and its start, so that `sweep` can
-tell a file that a killed process left from one that is being written, whatever the clock of the file server says.
+tell a file that a killed process left from one that is being written, even if the clock of the file server is wrong.
 """
 
 import errno

@@ -63,7 +63,7 @@ class Advisor:
         self._found: Sequence[Mapping[str, Any]] = []
         """Those of the changes that were offered last that the training can make by itself."""
         self._since = 0
-        """The first epoch with these settings, or the one that decodes the images that are kept; 0 if there is none."""
+        """The first epoch with these settings, or the epoch that decodes the images to keep; 0 without either."""
         self._machine = machine_of(host_facts())
         # Before images are kept, which is when cache=auto decides by it.
         self._free_at_start = available_memory()
@@ -99,9 +99,9 @@ class Advisor:
         """
         if not self._since:
             return self.format_verdict(verdict)
-        folder, dataset = self._run.folder, self._dataset.settings
-        facts = since_change(self._facts(verdict, self._settings), folder, load_changes(folder))
-        if not self._is_on or facts.verdict.limit is Limit.UNKNOWN:
+        dataset = self._dataset.settings
+        facts = self._facts_since_change(verdict) if self._is_on else None
+        if not facts or facts.verdict.limit is Limit.UNKNOWN:
             return with_advice(verdict, self._settings, dataset)
         return f"{verdict.sentence} {advice(facts.verdict, self._settings, dataset, predictions(facts))}".strip()
 
@@ -133,6 +133,15 @@ class Advisor:
                 save_measured(place_of(run.settings.continues), continued)
         except (TenfoldError, OSError) as error:
             _log.warning("what the advice promised is not in the table of the workspace: %s", error)
+
+    def _facts_since_change(self, verdict: Verdict) -> Facts | None:
+        """Return what is known of the later steps of a training that is over; None if its changes cannot be read."""
+        try:
+            changes = load_changes(self._run.training)
+        except (TenfoldError, OSError) as error:
+            _log.warning("no gain is predicted, because the changes of the training cannot be read: %s", error)
+            return None
+        return since_change(self._facts(verdict, self._settings), self._run.folder, changes)
 
     def _offer(self) -> None:
         """Find the changes that the training can make by itself, and store its offers. The lock must be held."""

@@ -18,9 +18,11 @@ from pipeline.records.format import RecordFormat
 from pipeline.runs.changes import Change
 from pipeline.runs.files import CHANGES, OFFERS
 from pipeline.runs.run import Run
+from pipeline.storage import write_whole
 from pipeline.training.advisor import Advisor
 from pipeline.tuning.predictions import PREPARED
 from pipeline.tuning.stages import save_stages
+from standins.fake_gcs import FakeGcs
 from tests.monitor.epoch_records import record_epochs
 from tests.tuning.test_predictions import DECODING, KEPT, SETTINGS, costs, verdict, with_shares
 
@@ -99,6 +101,20 @@ def test_the_verdict_on_a_whole_training_with_a_change_promises_no_gain(tmp_path
     assert "times faster" in advisor(tmp_path).format_whole(DECODING)
     (tmp_path / CHANGES).write_text(json.dumps(asdict(Change("prefetch_batches", 8, 1.0, "Ada", epoch=2))) + "\n")
     assert "times faster" not in advisor(tmp_path).format_whole(DECODING)
+
+
+def test_the_changes_of_a_training_in_a_bucket_are_those_of_the_bucket(tmp_path: Path, gcs: FakeGcs):
+    changed = advisor(tmp_path, workspace="gs://bucket/w")._run.training / CHANGES
+    with write_whole(changed) as file:
+        file.write(json.dumps(asdict(Change("prefetch_batches", 8, 1.0, "Ada", epoch=2))).encode() + b"\n")
+    assert "times faster" not in advisor(tmp_path, workspace="gs://bucket/w").format_whole(DECODING)
+
+
+def test_a_training_ends_although_its_changes_cannot_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    advised = advisor(tmp_path, cache="memory", epochs=EPOCHS)
+    (tmp_path / CHANGES).mkdir()
+    assert advised.format_whole(DECODING).startswith(DECODING.sentence)
+    assert "no gain is predicted, because the changes of the training cannot be read" in caplog.text
 
 
 def test_nothing_is_offered_by_the_epoch_that_decodes_the_images_that_are_kept(tmp_path: Path):
