@@ -85,7 +85,12 @@ _FAULTS = r"""() => {
     }
     return found.map(pair => `covered: ${pair.map(({node}) => node.data.trim().slice(0, 60)).join(" / ")}`);
   });
-  return [...cut, ...new Set(broken), ...new Set(covered)];
+
+  const is_scrolled = each => each.scrollWidth > each.clientWidth || each.scrollHeight > each.clientHeight;
+  const stops = [...document.querySelectorAll("[role=region][tabindex='0']")];
+  const idle = stops.filter(each => is_shown(each) && !is_scrolled(each))
+    .map(each => `idle: a tab stop that scrolls nothing: ${each.getAttribute("aria-label")}`);
+  return [...cut, ...new Set(broken), ...new Set(covered), ...idle];
 }"""
 
 
@@ -97,7 +102,7 @@ class Evaluates(Protocol):
 
 
 def faults(page: Evaluates) -> list[str]:
-    """Return what is cut off, broken or covered in a page, and its odd words."""
+    """Return what is cut off, broken or covered in a page, its odd words, and its tab stops without effect."""
     is_too_wide = page.evaluate("document.documentElement.scrollWidth > innerWidth")
     words = odd_words(page.evaluate("document.body.innerText"))
     return [*["the page scrolls sideways"] * is_too_wide, *page.evaluate(_FAULTS), *words]

@@ -57,6 +57,7 @@ PAGES = {
     "broken: training": "<p style='width: 20px; word-break: break-all; font: 16px serif'>training</p>",
     "covered: one / two": "one <span style='margin-left: -30px'>two</span>",
     "odd: 1 epochs": "<p>1 epochs</p>",
+    "idle: a tab stop": "<div role='region' tabindex='0'>nothing to scroll</div>",
 }
 """A page with each fault, by the beginning of the fault."""
 

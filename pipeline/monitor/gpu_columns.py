@@ -39,6 +39,11 @@ def columns_of_gpus(columns: Iterable[Any], metric: str) -> list[str]:
     return [str(column) for column in columns if re.fullmatch(rf"gpu/\d+/{metric}", str(column))]
 
 
+def without_use(columns: Iterable[Any]) -> str:
+    """Return what a sentence says of the GPUs if no column is their use: a part of a divided GPU (MIG) has none."""
+    return "; the use of the GPU is not known" if columns_of_gpus(columns, "mem_total_bytes") else "; no GPU was found"
+
+
 def is_busy(column: str) -> bool:
     """Return whether `busy_pct` reads a column."""
     return column == "sys/cpu_pct" or bool(columns_of_gpus([column], "util_pct"))

@@ -80,7 +80,7 @@ class Verdict:
     wait_fraction: float = 0.0
     wait_ms: float = 0.0
     step_ms: float = 0.0
-    """Mean of the steady steps; 0 if there are too few of them."""
+    """Mean of the steady steps; 0 if there are none."""
     examples_per_s: float = 0.0
     """Over the steady steps."""
     shares: Mapping[Part, float] = field(default_factory=dict)
@@ -141,8 +141,19 @@ def diagnose(batches: Table, samples: Table, epochs: "Table | None" = None, whol
     its start-up is in them.
     """
     summary = summarize(batches)
-    if summary.steps < MIN_STEPS or summary.wait_fraction is None or not (summary.time_ms and summary.wait_ms):
-        return Verdict((Limit.UNKNOWN,), f"{_too_few(summary)}.", Load())
+    unknown = Verdict((Limit.UNKNOWN,), f"{_too_few(summary)}.", Load())
+    if summary.wait_fraction is None or not (summary.time_ms and summary.wait_ms):
+        return unknown
+    # The means are right for any steps, even if there are too few of them to name a limit.
+    numbered = replace(
+        unknown,
+        wait_fraction=summary.wait_fraction,
+        wait_ms=summary.wait_ms.mean,
+        step_ms=summary.time_ms.mean,
+        examples_per_s=summary.examples_per_s or 0.0,
+    )
+    if summary.steps < MIN_STEPS:
+        return numbered
     steady = is_steady(batches)
     load = load_of(samples, during(samples, batches, steady))
     shares = _shares(summary, batches, epochs)
@@ -160,17 +171,13 @@ def diagnose(batches: Table, samples: Table, epochs: "Table | None" = None, whol
         *start_up,
         *_most_to_gain(bottleneck, summary, load),
     ]
-    # The means are right for any steps, even if there are too few samples of the machine to name a limit.
     if gap := _gap(summary, bottleneck, load):
         facts = [gap, *start_up]
-    return Verdict(
+    return replace(
+        numbered,
         limits=(Limit.UNKNOWN,) if gap else bottleneck.limits,
         sentence="; ".join(facts) + ".",
         load=load,
-        wait_fraction=summary.wait_fraction,
-        wait_ms=summary.wait_ms.mean,
-        step_ms=summary.time_ms.mean,
-        examples_per_s=summary.examples_per_s or 0.0,
         shares=shares,
         is_simulated=bool(simulated),
         bridged_ms=_bridged_ms(batches, steady),

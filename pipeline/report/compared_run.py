@@ -18,7 +18,7 @@ from pipeline.evaluation.best_epoch import best_epoch
 from pipeline.evaluation.estimates import RESAMPLES, Array
 from pipeline.evaluation.metrics import PREDICTIONS, figures_in
 from pipeline.monitor.diagnosis import Table, is_steady, seconds_by_part
-from pipeline.monitor.gpu_columns import busy_pct, gpus
+from pipeline.monitor.gpu_columns import busy_pct
 from pipeline.monitor.load import during, load_of
 from pipeline.monitor.verdict import MIN_STEPS
 from pipeline.report.page import load as load_drawn
@@ -200,7 +200,7 @@ def compared(run: RecordedRun, answers: Answers | None) -> ComparedRun:
         cores=float(run.files.host.get("cores") or 0),
         usable_cores=load.usable_cores or 0.0,
         other_cores=load.other_cores or 0.0,
-        gpus=len(gpus(samples, "util_pct").columns),
+        gpus=load.gpus,
         no_answers="" if answers else "saved no predictions.npz",
     )
     _require_comparable(found)

@@ -300,7 +300,7 @@ def _sentence(samples: Samples, shows_ends: bool) -> str:
     if "sys/mem_pct" in highest:
         facts.append(f"host memory was at most {highest['sys/mem_pct'].max():.0f}% full")
     lines = "; dotted lines are the ends of epochs" if shows_ends else ""
-    gpu = "" if len(busy) else "; no GPU was found"
+    gpu = "" if len(busy) else gpu_columns.without_use(together)
     return f"{', '.join(facts)} ({samples.count:,} samples){gpu}{lines}."
 
 

@@ -199,6 +199,11 @@ def load_changes(folder: Place) -> list[Change]:
     return _parsed(unless_missing(lambda: storage.read_limited(folder / CHANGES, MAX_BYTES)))
 
 
+def first_epoch(changes: Iterable[Change]) -> int:
+    """Return the first epoch (from 1) of a training. One that continues another one begins with a later epoch."""
+    return max((change.epoch for change in changes if change.field == CONTINUES), default=1)
+
+
 def newest_values(settings: Mapping[str, Any], changes: Iterable[Change]) -> dict[str, Any]:
     """Return the settings that can change with the values that they have once all requests are taken.
 

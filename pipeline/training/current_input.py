@@ -15,12 +15,12 @@ from pipeline.config.declarations import ChangesReading
 from pipeline.config.settings import declared
 from pipeline.errors import SettingsError, TenfoldError
 from pipeline.runs.changes import (
-    CONTINUES,
     DATASET,
     Change,
     InEffect,
     as_numbers,
     checked,
+    first_epoch,
     from_numbers,
     in_effect,
     load_changes,
@@ -128,9 +128,8 @@ class CurrentInput:
         """
         if not self._run.server.is_chief:
             return True
-        first = max((change.epoch for change in self._taken if change.field == CONTINUES), default=1)
         has_begun = step > (epoch - 1) * self._training.steps_per_epoch
-        if epoch <= first or has_begun:
+        if epoch <= first_epoch(self._taken) or has_begun:
             return False
         takes_changes = self._run.settings.advice != "off"
         requested = self._requested(epoch) if takes_changes else {}

@@ -11,7 +11,7 @@ import pandas
 from pipeline.evaluation.best_epoch import best_epoch
 from pipeline.monitor.aggregation import ROWS
 from pipeline.monitor.diagnosis import percent, three_digits
-from pipeline.monitor.gpu_columns import busy_pct, gpus
+from pipeline.monitor.gpu_columns import busy_pct, gpus, without_use
 from pipeline.monitor.limits import Limit
 from pipeline.monitor.overview import SHARE
 from pipeline.monitor.verdict import MIN_STEPS
@@ -327,7 +327,7 @@ def _machine_sentence(view: View) -> str:
     rows = view.samples.means
     if "sys/cpu_pct" not in rows or not len(rows):
         return "No sample has been taken yet."
-    gpu = f", the GPU {_busy_pct(rows):.0f}%" if len(gpus(rows, "util_pct").columns) else "; no GPU was found"
+    gpu = f", the GPU {_busy_pct(rows):.0f}%" if len(gpus(rows, "util_pct").columns) else without_use(rows)
     return f"The processor was {_mean(rows, 'sys/cpu_pct'):.0f}% busy on average{gpu}."
 
 

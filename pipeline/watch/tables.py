@@ -62,14 +62,15 @@ class Intervals(NamedTuple):
         return Intervals(self.means[chosen], self.highest[chosen])
 
 
-def intervals(folder: Path, kind: str, span: Span | None = None) -> Intervals:
+def intervals(folder: Path, kind: str, span: Span | None = None, steps_before: int = 0) -> Intervals:
     """Return the intervals of a record in the folder of a training server, narrower within `span`.
 
-    The means of `kind` batches have a column `steps`: the number of steps in each interval. Those of samples have a
-    column `ROWS` with their number.
+    The means of `kind` batches have a column `steps`: the number of steps in each interval. The record begins after
+    `steps_before` steps. Those of samples have a column `ROWS` with their number.
     """
     overview = _joined(segments(folder / OVERVIEW, kind), kind)
-    evened, latest = _evened(overview, kind), _latest(folder, kind, overview)
+    weights = _steps(overview, steps_before) if kind == "batches" else _rows(overview)
+    evened, latest = _evened(overview, weights), _latest(folder, kind, overview)
     parts = [evened, latest]
     if span:
         if span.is_close:
@@ -81,7 +82,7 @@ def intervals(folder: Path, kind: str, span: Span | None = None) -> Intervals:
         parts = [*before, *closer, *(part.where(part.means["time"] > span.end) for part in parts)]
     means = pandas.concat([part.means for part in parts], ignore_index=True)
     if kind == "batches":
-        means["steps"] = _steps(means)
+        means["steps"] = _steps(means, steps_before)
     else:
         means[ROWS] = _rows(means)
     return Intervals(means, pandas.concat([part.highest for part in parts], ignore_index=True), evened.settled)
@@ -135,22 +136,27 @@ def _is_drawn(column: str) -> bool:
     return name == ROWS or name in DRAWN or not name.startswith(_SAMPLED) or is_combined(name)
 
 
-def _evened(overview: pandas.DataFrame, kind: str) -> Intervals:
-    """Return the overview in intervals of the same width. Stored intervals are narrow at the start of a training."""
+def _evened(overview: pandas.DataFrame, weights: Array) -> Intervals:
+    """Return the overview in intervals of the same width. Stored intervals are narrow at the start of a training.
+
+    `weights` are how much each stored interval counts in a mean.
+    """
     if not len(overview):
         return Intervals(overview, overview)
     first, last = (float(overview["time"].iloc[row]) for row in (0, -1))
     width = even_width(last - first)
     if width <= MIN_INTERVAL_S:
         return Intervals(*split_maxima(overview), last)
-    weights = _steps(overview) if kind == "batches" else _rows(overview)
     # The last interval of this width still grows, so it is not settled.
     return Intervals(*widen(overview, width, weights), last // width * width)
 
 
-def _steps(intervals: pandas.DataFrame) -> Array:
-    """Return the steps of each interval; 0 for one in which a retry went back, until the overview is updated."""
-    return np.maximum(np.diff(intervals["step"].to_numpy(dtype=float), prepend=0.0), 0.0)
+def _steps(intervals: pandas.DataFrame, before: int) -> Array:
+    """Return the steps of each interval, the first of which begins after `before` steps.
+
+    One in which a retry went back has none, until the overview is updated.
+    """
+    return np.maximum(np.diff(intervals["step"].to_numpy(dtype=float), prepend=float(before)), 0.0)
 
 
 def _rows(intervals: pandas.DataFrame) -> Array:

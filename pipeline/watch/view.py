@@ -19,6 +19,7 @@ from pipeline.report.figures import MAX_EPOCHS
 from pipeline.report.input_stages import InputStages, input_stages
 from pipeline.report.series import Array
 from pipeline.report.utilization import MAX_BOUNDARIES, MAX_LINES, PANELS, Curve, Panel, telling
+from pipeline.runs.changes import first_epoch, load_changes
 from pipeline.watch.tables import Intervals, Span, epochs, gaps, intervals, step_intervals
 
 Columns = dict[str, list[float | None]]
@@ -64,6 +65,8 @@ class View:
     """The batches of server 0."""
     steps: pandas.DataFrame
     """The means of the intervals of batches, as narrow as they are stored."""
+    steps_before: int
+    """The number of steps before the first one. A training that continues another one counts on from there."""
     epochs: pandas.DataFrame
     servers: Mapping[int, Intervals]
     """The samples of each training server, by its index."""
@@ -88,7 +91,7 @@ class View:
         """
         if not self.steps_per_epoch:
             return pandas.DataFrame()
-        pieces = _by_epoch(self.steps["step"].to_numpy(), self.steps_per_epoch)
+        pieces = _by_epoch(self.steps["step"].to_numpy(), self.steps_per_epoch, self.steps_before)
         names = [f"{part}_ms" for part in PARTS.values() if f"{part}_ms" in self.steps]
         means = self.steps[names].iloc[pieces["interval"].to_numpy()]
         times = {str(name): mean.to_numpy() * pieces["steps"].to_numpy() for name, mean in means.items()}
@@ -112,13 +115,14 @@ def load_view(training: Path, steps_per_epoch: int, span: Span | None = None) ->
         index: _together(intervals(folder.parent, "samples", span))
         for index, folder in record_folders(training).items()
     }
-    batches = intervals(training, "batches", span)
+    steps_before = (first_epoch(load_changes(training)) - 1) * steps_per_epoch
     return View(
         start=start_of(training),
         steps_per_epoch=steps_per_epoch,
         samples=servers[0],
-        batches=batches,
+        batches=intervals(training, "batches", span, steps_before),
         steps=step_intervals(training),
+        steps_before=steps_before,
         epochs=epochs(training),
         servers=servers,
         stages=input_stages(training),
@@ -202,14 +206,17 @@ def _is_sampled(samples: Intervals) -> bool:
     return "sys/cpu_pct" in samples.means
 
 
-def _by_epoch(last_steps: Array, steps_per_epoch: int) -> pandas.DataFrame:
-    """Cut intervals at the ends of the epochs. Return the steps, interval and epoch of each piece."""
+def _by_epoch(last_steps: Array, steps_per_epoch: int, before: int) -> pandas.DataFrame:
+    """Cut intervals at the ends of the epochs. Return the steps, interval and epoch of each piece.
+
+    The first interval begins after `before` steps, at the end of an epoch.
+    """
     last_steps = np.maximum.accumulate(last_steps)  # A retry goes back, until the overview has been updated.
-    ends = np.arange(steps_per_epoch, last_steps[-1] if len(last_steps) else 0, steps_per_epoch)
-    lasts = np.union1d(last_steps[last_steps > 0], ends).astype(int)
+    ends = np.arange(before + steps_per_epoch, last_steps[-1] if len(last_steps) else 0, steps_per_epoch)
+    lasts = np.union1d(last_steps[last_steps > before], ends).astype(int)
     return pandas.DataFrame(
         {
-            "steps": np.diff(lasts, prepend=0),
+            "steps": np.diff(lasts, prepend=before),
             "interval": np.searchsorted(last_steps, lasts),
             "epoch": (lasts - 1) // steps_per_epoch + 1,
         }

@@ -134,8 +134,10 @@ def _airflow(layout: Layout, keys: Keys, port: int) -> dict[str, str]:
         # A supervisor notices the end of its task at its next heartbeat. With the default, each task holds its slot for
         # up to 5 s longer, and the message of a failure comes that late.
         "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
-        # On a busy machine, the API server may not answer for minutes. A supervisor ends its task after this many
-        # failed heartbeats. Airflow 3.4 tries each of them once, for 5 s, so the default allows 15 s of silence.
+        # On a busy machine, the API server may not answer for minutes. By default, a task fails if its first request
+        # has no answer after six tries of 5 s each.
+        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
+        # A supervisor ends its task after this many failed heartbeats. Airflow 3.4 tries each of them once.
         "AIRFLOW__WORKERS__MAX_FAILED_HEARTBEATS": "60",
         "AIRFLOW__CORE__FERNET_KEY": keys.fernet,
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",

@@ -412,6 +412,18 @@ def test_the_address_has_the_chosen_run(browser: Browser, client: Client, dags: 
         assert page.get_by_label("Epochs").input_value() == ""
 
 
+def test_the_address_follows_what_is_learned_from(browser: Browser, client: Client, dags: None) -> None:
+    with opened(browser, client) as (page, _):
+        page.get_by_label("Same as run").select_option("manual__1")
+        until(lambda: "run_id" in page.url)
+        page.get_by_label("A table").check()
+        until(lambda: parse_qs(urlsplit(page.url).query) == {"dag_id": [TABLE]})
+        page.reload()
+        page.get_by_label("Label column").wait_for()
+        page.get_by_label("Images").check()
+        until(lambda: urlsplit(page.url).query == "")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", SIZES)
 def test_the_page_is_accessible_on_each_screen(

@@ -77,6 +77,15 @@ def test_cores_that_other_programs_keep_busy_are_read_from_the_record(runs: tupl
     assert (found.other_cores, found.cores) == (pytest.approx(1.5), 2.0)
 
 
+def test_a_part_of_a_divided_gpu_counts_as_a_gpu(runs: tuple[Path, Path]):
+    """Of a part (MIG), the record has only the memory."""
+    run = load_recorded_run(runs[0])
+    rows = (
+        run.servers[0].rows[["time", "gpu/0/mem_used_bytes", "gpu/0/mem_total_bytes"]].assign(**{"sys/cpu_pct": 50.0})
+    )
+    assert compared(replace(run, servers={0: all_samples(rows)}), None).gpus == 1
+
+
 def test_the_command_refuses_to_compare_a_run_with_itself(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]):
     assert main(["report", "compare", *map(str, (*runs, runs[0]))]) == 1
     assert "run A and run C are the same run" in capsys.readouterr().err

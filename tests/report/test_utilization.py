@@ -81,6 +81,21 @@ def test_the_sentence_compares_power_with_its_limit():
     assert "the GPU 90%, drawing 650 of at most 700 W" in shown.utilization(all_samples(table), NO_EPOCHS).sentence
 
 
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({}, "busy on average (4 samples); no GPU was found."),
+        # Of a part of a divided GPU (MIG), only the memory is measured.
+        (
+            {"gpu__0__mem_used_bytes": 5e9, "gpu__0__mem_total_bytes": 10e9},
+            "busy on average (4 samples); the use of the GPU is not known.",
+        ),
+    ],
+)
+def test_the_sentence_says_whether_there_is_a_gpu(columns: dict[str, float], words: str):
+    assert words in shown.utilization(all_samples(samples(**columns)), NO_EPOCHS).sentence
+
+
 def test_thousands_of_watts_have_a_comma():
     table = samples(gpu__0__util_pct=90.0, gpu__0__power_w=5000.0, gpu__0__power_limit_w=5600.0)
     figure = shown.utilization(all_samples(table), NO_EPOCHS)

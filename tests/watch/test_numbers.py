@@ -25,27 +25,27 @@ from tests.report.test_report import describe
 EPOCHS, STEPS, BATCH = 8, 9, 32
 
 
-def training(folder: Path, waits_ms: tuple[float, ...] = (0.0276,)) -> Path:
+def training(folder: Path, waits_ms: tuple[float, ...] = (0.0276,), epochs: int = EPOCHS) -> Path:
     """Write a complete training with the given mean wait of each server, and return its folder.
 
     Its epochs end within intervals of the overview, and with a batch of 8 examples.
     """
     describe(folder)
     described = json.loads((folder / "run.json").read_text())
-    settings = {**described["settings"], "epochs": EPOCHS, "batch_size": BATCH}
+    settings = {**described["settings"], "epochs": epochs, "batch_size": BATCH}
     (folder / "run.json").write_text(json.dumps({**described, "settings": settings, "steps_per_epoch": STEPS}))
     for server, wait_ms in enumerate(waits_ms):
-        write(Records(folder if not server else folder / "servers" / str(server)), wait_ms, server == 0)
+        write(Records(folder if not server else folder / "servers" / str(server)), wait_ms, epochs, server == 0)
     verdict = diagnose_run(folder)
     result = {"metrics": {"val_accuracy": 0.5}, "verdict": verdict.sentence, "limit": verdict.limit.value}
     (folder / "result.json").write_text(json.dumps({**result, **numbers(verdict)}))
     return folder
 
 
-def write(sink: Records, wait_ms: float, is_chief: bool) -> None:
+def write(sink: Records, wait_ms: float, epochs: int, is_chief: bool) -> None:
     random = np.random.default_rng(1)
     now, step = 1e9, 0
-    for epoch in range(1, EPOCHS + 1):
+    for epoch in range(1, epochs + 1):
         for batch in range(STEPS):
             step += 1
             times = {
@@ -98,6 +98,18 @@ def test_wait_step_time_and_speed_are_the_same_on_all_pages(tmp_path: Path) -> N
         name: tiles[name] for name in ("data wait", "step time", "examples per second")
     }
     assert [row[1] for row in page.timing(run, summarize(run.judged)).rows[:2]] == [f"{step} ms", f"{wait} ms"]
+
+
+def test_tab_and_report_leave_the_first_step_out_of_a_training_that_is_too_short_for_a_verdict(tmp_path: Path) -> None:
+    folder = training(tmp_path / "run", epochs=1)
+    tab, run = shown(folder), load_recorded_run(folder)
+    step = f"{three_digits(steady(folder / 'record')['step/time_ms'].mean())} ms"
+    in_report = dict(page.tiles(run, summarize(run.judged)))
+    tiles = dict(tab["tiles"])
+    assert tiles["step time"] == step
+    for name in ("data wait", "step time", "examples per second"):
+        assert tiles[name] == in_report[name]
+    assert f" of {step} a step)" in tab["sentences"]["waiting"]
 
 
 def test_the_seconds_of_each_epoch_are_the_sums_of_its_steps(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from pipeline.monitor.gpu_columns import busy_pct
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.report.utilization import MAX_LINES
-from pipeline.runs.files import RUN_FORMAT
+from pipeline.runs.changes import CONTINUES, Change
+from pipeline.runs.files import CHANGES, RUN_FORMAT
 from pipeline.tuning.stages import StageCosts, save_stages
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.page_data import page_data, span_of
@@ -116,13 +118,13 @@ def test_the_time_of_each_epoch_is_divided_into_parts(run: Path) -> None:
 
 
 def test_an_interval_with_two_epochs_counts_in_both() -> None:
-    pieces = _by_epoch(np.array([30, 50, 130, 120]), steps_per_epoch=40)  # 120: a new attempt repeats steps
+    pieces = _by_epoch(np.array([30, 50, 130, 120]), steps_per_epoch=40, before=0)  # 120: a new attempt repeats steps
     assert pieces.to_dict("list") == {
         "steps": [30, 10, 10, 30, 40, 10],
         "interval": [0, 1, 1, 2, 2, 2],
         "epoch": [1, 1, 2, 2, 3, 4],
     }
-    assert len(_by_epoch(np.empty(0), steps_per_epoch=40)) == 0
+    assert len(_by_epoch(np.empty(0), steps_per_epoch=40, before=0)) == 0
 
 
 def test_means_are_weighted_by_steps() -> None:
@@ -449,20 +451,46 @@ def test_the_first_step_is_in_no_number_if_there_are_others(tmp_path: Path) -> N
     assert tiles["remaining, about"] == "1 h 30 min"
 
 
-def test_the_validations_of_a_continued_training_are_not_left_for_the_one_after_it(tmp_path: Path) -> None:
-    """It begins with epoch 51 of 100. After epoch 60, 40 epochs of 10 s are left, and 40 validations of 30 s."""
+@pytest.fixture
+def continued(tmp_path: Path) -> Path:
+    """Return a training that continues another one: epochs 51 to 60 of 100, with a long first step."""
+    change = Change(CONTINUES, "prepare=resize", 1e9, "Ada", epoch=51)
+    (tmp_path / CHANGES).write_text(json.dumps(asdict(change)) + "\n")
     content = {"format": RUN_FORMAT, "settings": {"epochs": 100}, "steps_per_epoch": 10}
     (tmp_path / "run.json").write_text(json.dumps(content))
     sink = Records(tmp_path)
     for step in range(500, 600):
         now = 1e9 + step + 30 * (step // 10)
-        times = {"input/wait_ms": 1.0, "step/time_ms": 1000.0, "input/examples": 8, "epoch": step // 10 + 1}
+        whole = 9000.0 if step == 500 else 1000.0
+        times = {"input/wait_ms": 1.0, "step/compute_ms": whole - 1, "step/time_ms": whole, "input/examples": 8}
+        times |= {"epoch": step // 10 + 1}
         sink.write(Row("batches", now, step + 1, times))
         sink.write(Row("samples", now, step + 1, {"sys/cpu_pct": 50.0}))
         if step % 10 == 9:
             sink.write(Row("epochs", now + 30, step // 10 + 1, {"epoch/validation_s": 30.0}))
     sink.close()
-    assert dict(status_of(tmp_path)["tiles"])["remaining, about"] == "27 min"
+    return tmp_path
+
+
+def test_the_validations_of_a_continued_training_are_not_left_for_the_one_after_it(continued: Path) -> None:
+    """After epoch 60, 40 epochs of 10 s are left, and 40 validations of 30 s."""
+    assert dict(status_of(continued)["tiles"])["remaining, about"] == "27 min"
+
+
+def test_a_continued_training_has_only_its_own_epochs(continued: Path) -> None:
+    data = page_data(continued, is_over=False)
+    assert data["columns"]["spent"]["epoch"] == list(range(51, 61))
+    assert sum(data["columns"]["spent"]["computing"]) == pytest.approx(108, rel=0.01)
+    step_times = dict(row[:2] for row in data["status"]["tables"]["waiting"]["rows"])
+    assert step_times["Time of a step (ms)"] == "1,080"
+
+
+def test_the_wide_intervals_of_a_continued_training_count_only_its_own_steps(
+    continued: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.watch.tables.MAX_INTERVALS", 10)
+    rows = page_data(continued, is_over=False)["status"]["tables"]["waiting"]["rows"]
+    assert dict(row[:2] for row in rows)["Time of a step (ms)"] == "1,080"
 
 
 @pytest.mark.parametrize(

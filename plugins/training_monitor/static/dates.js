@@ -1,5 +1,5 @@
 // The dates of a dataset: a calendar, the dates with problems, the commands for them, and all dates.
-import {RequestError, element, follow_theme, page_link, request_json, table} from "./monitor.js";
+import {RequestError, element, follow_theme, page_link, request_json, scroller, table} from "./monitor.js";
 
 // Marks of the states, so that no state is known by its color alone. They are those of the command `tenfold dates`.
 const MARKS = {failed: "x", missing: "-", running: ".", outdated: "!", withdrawn: "w", drift: "~", published: "o", seen: "#"};
@@ -60,8 +60,7 @@ class Calendar {
     const months = [...new Set(Object.keys(days).filter(day => day.startsWith(year)).map(day => day.slice(0, 7)))];
     const head = element("tr", {}, element("td"), ...DAYS.map(day => element("th", {scope: "col"}, day)));
     const rows = months.map(month => element("tr", {}, element("th", {scope: "row"}, month), ...DAYS.map(day => this.cell(`${month}-${two(day)}`, days))));
-    return element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": `Calendar of ${year}`},
-      element("table", {class: "calendar"}, element("caption", {}, year), element("thead", {}, head), element("tbody", {}, ...rows)));
+    return scroller(`Calendar of ${year}`, element("table", {class: "calendar"}, element("caption", {}, year), element("thead", {}, head), element("tbody", {}, ...rows)));
   }
 
   cell(day, days) {
@@ -105,7 +104,7 @@ function commands_section(title, label, dates, ...words) {
   if (!dates.length) return [];
   const commands = dates.map(each => each.command).reverse().join("\n");
   return [element("section", {}, element("h2", {}, title), ...words.filter(each => each).map(each => element("p", {}, each)),
-    element("pre", {class: "scroll", tabindex: "0", role: "region", "aria-label": label}, element("code", {}, commands)))];
+    scroller(label, element("code", {}, commands), "pre"))];
 }
 
 function commands_of({dates, mends, mends_note}) {

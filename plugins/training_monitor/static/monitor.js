@@ -52,9 +52,10 @@ export function table(head, rows, caption) {
 }
 
 // A container that the keyboard can scroll. It is a tab stop only if its content is wider than it is.
-export function scroller(name, content) {
-  const container = element("div", {class: "scroll", tabindex: "-1", role: "region", "aria-label": name}, content);
-  new ResizeObserver(() => { container.tabIndex = container.scrollWidth > container.clientWidth ? 0 : -1; }).observe(container);
+export function scroller(name, content, tag = "div") {
+  const container = element(tag, {class: "scroll", tabindex: "-1", role: "region", "aria-label": name}, content);
+  const observer = new ResizeObserver(() => { container.tabIndex = container.scrollWidth > container.clientWidth ? 0 : -1; });
+  for (const each of [container, content]) observer.observe(each);
   return container;
 }
 

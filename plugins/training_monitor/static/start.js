@@ -141,8 +141,15 @@ class Start {
   choose_kind(kind) {
     this.form = this.forms.get(kind);
     this.others = {};
+    this.keep_address("");
     this.show_form();
     return this.load_runs();
+  }
+
+  // Without an address, the page shows the first kind.
+  keep_address(run_id) {
+    const is_default = !run_id && this.form === [...this.forms.values()][0];
+    keep_state({dag_id: is_default ? "" : this.form.dag_id, run_id});
   }
 
   show_form() {
@@ -185,7 +192,7 @@ class Start {
 
   async take_run(run_id) {
     const {dag_id, params} = this.form;
-    keep_state(run_id ? {dag_id, run_id} : {dag_id: "", run_id: ""});
+    this.keep_address(run_id);
     if (run_id && !this.confs.has(run_id)) {
       const {conf} = await request_json(`${dag_address(dag_id)}/dagRuns/${encodeURIComponent(run_id)}`);
       this.confs.set(run_id, conf ?? {});

@@ -1,6 +1,6 @@
 // The list of all trainings, page by page, the newest first. The user may choose some, to compare them.
 import {keep_state, read_state} from "./address.js";
-import {RequestError, element, follow_theme, link, page_link, request_json, run_link} from "./monitor.js";
+import {RequestError, element, follow_theme, link, page_link, request_json, run_link, scroller} from "./monitor.js";
 import {Trend} from "./trend.js";
 
 const EVERY_MS = 15000, PAGE = 100, SEARCH_MS = 300, CONTINUE_MS = 100;
@@ -58,7 +58,7 @@ function help_of_search() {
     ["flowers resnet", "trainings that have both words in any column"],
     ['"larger images"', "a text with a blank"],
     ["dataset:flowers", "the column contains the text; = is the whole text, and != any other one"],
-    ["accuracy>0.5 wait<5", "numbers, with <, <=, >, >=, = and !=; a share over 1 is a percentage"],
+    ["accuracy>0.5 wait<5", "numbers, with <, <=, >, >=, = and !=; a share over 1 is a percentage, and 1 is 100%"],
     ["epochs>=10 batch_size=32", "any setting of the training, by its name in the settings reference"],
     ["started>=2026-11-01", "since a day; a month or a year also works"],
   ];
@@ -143,7 +143,7 @@ class Trainings {
     this.body = element("tbody");
     this.heads = COLUMNS.map(column => this.head(column));
     const head = element("thead", {}, element("tr", {}, element("td"), ...this.heads));
-    this.table = element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Trainings"}, element("table", {class: "list"}, head, this.body));
+    this.table = scroller("Trainings", element("table", {class: "list"}, head, this.body));
     this.tools = element("div", {class: "tools"}, this.search, within, this.compare, this.clear, this.hint, this.count);
     const pages = [element("a", {href: "start"}, "Start a training"), element("a", {href: "dates"}, "Dates of a dataset")];
     const others = element("nav", {class: "links", "aria-label": "Other pages"}, ...pages);
