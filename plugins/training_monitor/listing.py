@@ -144,12 +144,11 @@ def _sorted(rows: Iterable[Row], query: ListQuery) -> list[Row]:
         return found.casefold() if isinstance(found, str) else found
 
     by_number = sorted(rows, key=lambda row: row.run.number, reverse=True)
-    values = [(value(row), row) for row in by_number]
-    known = [each for each in values if each[0] not in (None, "")]
-    unknown = [row for found, row in values if found in (None, "")]
-    known.sort(key=lambda each: each[0], reverse=not query.ascending)
+    known = [row for row in by_number if value(row) not in (None, "")]
+    unknown = [row for row in by_number if value(row) in (None, "")]
+    known.sort(key=value, reverse=not query.ascending)
     waiting = [row for row in unknown if query.sort == "started" and not query.ascending and not row.run.is_over]
-    by_value = [*waiting, *(row for _, row in known), *(row for row in unknown if row not in waiting)]
+    by_value = [*waiting, *known, *(row for row in unknown if row not in waiting)]
     if not query.within_dataset:
         return by_value
     return sorted(by_value, key=lambda row: (not row.summary.dataset, row.summary.dataset.casefold()))

@@ -197,16 +197,18 @@ class EndedRuns:
         """Return the runs of a query in its order, and the number of those that were not loaded within `budget_s`."""
         end = time.monotonic() + budget_s
         versions = _versions(session, runs)
-        found = self._find(versions)
+        kept = self._find(versions)
+        found = dict(kept)
         going = [number for number, version in versions.items() if not version.is_over]
-        ended = [number for number, version in versions.items() if version.is_over and number not in found]
+        ended = [number for number, version in versions.items() if version.is_over and number not in kept]
         # Runs that have not ended are always loaded. They are not kept, so a later call would be no closer to the end.
         found |= {run.number: run for chunk in _chunks(going) for run in load_runs(session, chunk)}
         for chunk in _chunks(ended):
             found |= {run.number: run for run in load_runs(session, chunk)}
             if time.monotonic() > end:
                 break
-        self._keep({number: (versions[number], run) for number, run in found.items() if run.is_over})
+        new = {number: run for number, run in found.items() if run.is_over and number not in kept}
+        self._keep({number: (versions[number], run) for number, run in new.items()})
         loaded = [found[number] for number in versions if number in found]
         # A run that was deleted meanwhile is not loaded either. The next call does not find it.
         return loaded, len(versions) - len(loaded)
@@ -218,7 +220,10 @@ class EndedRuns:
                 self._kept.clear()
                 self._allowed = allowed
             kept = {number: self._kept[number] for number in versions if number in self._kept}
-        return {number: run for number, (version, run) in kept.items() if version == versions[number]}
+            found = {number: run for number, (version, run) in kept.items() if version == versions[number]}
+            for number in found:
+                self._kept.move_to_end(number)
+        return found
 
     def _keep(self, runs: Mapping[int, tuple[_Version, AirflowRun]]) -> None:
         with self._lock:

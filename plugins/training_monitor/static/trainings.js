@@ -13,11 +13,11 @@ const COLUMNS = [
   {id: "state", name: "State", fill: state_of},
   {id: "user", name: "User", about: "who triggered the run; empty for a schedule"},
   {id: "dag", name: "DAG"},
-  {id: "started", name: "Started", down: true},
+  {id: "started", name: "Started", down: true, fill: row => parts_of(row.cells.started.split(" "))},
   {id: "dataset", name: "Dataset"},
   {id: "model", name: "Model"},
   {id: "progress", name: "Progress", number: true, down: true, fill: progress_of},
-  {id: "accuracy", name: "Accuracy", number: true, down: true, about: "of the best model so far on the validation split; once complete, on the test split (the cell says test) if the dataset has one; of a regression, its mean absolute error (MAE); the baseline is that of a model without any input"},
+  {id: "accuracy", name: "Accuracy", number: true, down: true, about: "of the best model so far on the validation split; once complete, on the test split (the cell says test) if the dataset has one; of a regression, its mean absolute error (MAE); the baseline is that of a model without any input", fill: row => parts_of(row.cells.accuracy.split(/ (?=\()/))},
   {id: "promotion", name: "Promotion", about: "whether the model became the champion; open a badge to read why", fill: promotion_of},
   {id: "wait", name: "Waiting for data", number: true, down: true, about: "share of the step time; while it trains, of the last minute"},
   {id: "limit", name: "Limited by"},
@@ -27,6 +27,11 @@ const NEWEST_FIRST = {column: COLUMNS.find(({id}) => id === "started"), up: fals
 function run_of(row) {
   const [name] = row.note.split("\n");
   return name ? element("div", {}, run_link(row, name), element("p", {class: "soft"}, row.run_id)) : run_link(row, row.run_id);
+}
+
+// Texts that share a line if there is room. Otherwise, each of them has one.
+function parts_of(texts) {
+  return element("div", {class: "parts"}, ...texts.flatMap(text => [" ", element("span", {class: "unbroken"}, text)]).slice(1));
 }
 
 function state_of(row) {
