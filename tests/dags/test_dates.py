@@ -1,6 +1,7 @@
 """Dates as people have them: the rows of the table in docs/how-to/airflow.md, each checked by Airflow's own objects."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -127,7 +128,25 @@ def test_a_worker_with_another_time_zone_refuses_a_run(
     require_zone(settings_from({"source_uri": source}), timetable, SimpleNamespace(data_interval_start=None))
     # A day of 23 hours says nothing.
     assert (len(refused) >= len(runs) - 2) is bool(refused) is is_refused
-    assert all("set TENFOLD_TIMEZONE of the worker" in each for each in refused)
+    assert all("set TENFOLD_TIMEZONE of the worker, and its TENFOLD_*_SCHEDULE" in each for each in refused)
+
+
+@pytest.mark.parametrize(("worker", "is_refused"), [({}, True), ({"schedule": "0 7 * * *"}, False)])
+def test_a_worker_without_the_schedule_refuses_a_run(
+    monkeypatch: pytest.MonkeyPatch, worker: dict[str, str], is_refused: bool
+) -> None:
+    """For the worker, a day from 07:00 in UTC may be one from midnight in another time zone."""
+    from dags.schedule import require_zone, schedule_from
+
+    dates = Dates(monkeypatch, {}, Path())
+    [run] = dates.backfilled(dates.dag("0 7 * * *"), "2026-03-01", "2026-03-01", DAYS)
+    begin, end = run.data_interval
+    dates.dag(**worker)
+    timetable = schedule_from("SOME_SCHEDULE")["schedule"]
+    refusal = pytest.raises(SettingsError, match=r"\(backfills only \(0 0 .*, and its TENFOLD_\*_SCHEDULE, to those of")
+    with refusal if is_refused else nullcontext():
+        of_run = SimpleNamespace(data_interval_start=begin, data_interval_end=end)
+        require_zone(settings_from({"source_uri": DAYS}), timetable, of_run)
 
 
 # --- the rows of which the timetable decides --------------------------------------------------------------------------
