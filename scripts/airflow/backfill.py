@@ -321,3 +321,26 @@ def training_report(trainer: Client, runs: Sequence[Json]) -> list[str]:
         return lines or ["No training: no dataset was updated"]
     choices = [task for task in trainer.task_instances(run_id) if task["task_id"] == CHOICE]
     return [f"No training: {'; '.join(skip_reason(trainer.log(run_id, task)) for task in choices)}"]
+
+
+def failure_before(trainer: Client, client: Client, outcome: Outcome) -> list[str]:
+    """Return that the last run of `retrain` on this dataset name failed, and what to do; empty if it did not fail.
+
+    Airflow starts no training if all dates were skipped, because no dataset is new.
+    """
+    made = (task_result(client, run["dag_run_id"], COMMIT) for run in (*outcome.skipped, *outcome.runs))
+    folder = next((each["dataset"].rpartition("/")[0] for each in made if each), "")
+    newest_first = sorted(trainer.runs({}), key=lambda run: str(run["run_after"]), reverse=True)
+    for run in newest_first if folder else ():
+        dataset, has_failed = trainer.xcom(run["dag_run_id"], CHOICE), run["state"] == "failed"
+        # A choice that failed returned no dataset. Nor did one that was skipped, because another run trains.
+        if not (dataset.startswith(f"{folder}/") if dataset else has_failed):
+            continue
+        if not has_failed:
+            break
+        return [
+            f"The last run of {TRAINER} failed, and no other one starts without a new dataset. To train again, clear "
+            f"its failed task or trigger {TRAINER} in Airflow's UI, or run the same command with REPROCESS=all",
+            failure_of(trainer, run["dag_run_id"]),
+        ]
+    return []

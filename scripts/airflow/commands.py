@@ -8,7 +8,14 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 
 from pipeline.config.allowed import open_warning
-from scripts.airflow.backfill import BackfillRuns, RetrainRuns, report_of_dates, trainer_of, training_report
+from scripts.airflow.backfill import (
+    BackfillRuns,
+    RetrainRuns,
+    failure_before,
+    report_of_dates,
+    trainer_of,
+    training_report,
+)
 from scripts.airflow.checks import RETRAIN_SCHEDULE
 from scripts.airflow.client import Client, new_run_id
 from scripts.airflow.embedded import USUAL, Embedded, prepare, recorded_airflow, sweep, usable_airflow
@@ -64,7 +71,7 @@ def run_once(airflow: Airflow, client: Client, conf: Conf, signals: Signals) -> 
 
 
 def backfill(layout: Layout, request: Backfill, signals: Signals) -> int:
-    """Make a dataset for each date, then train. Return 1 if a date or the training failed."""
+    """Make a dataset for each date, then train. Return 1 if a date or the last training failed."""
     begin = time.monotonic()
     with _airflow(layout, request.dag_id, signals, needed_settings(request, os.environ)) as (airflow, client):
         trainer = trainer_of(airflow, client, signals)
@@ -80,8 +87,9 @@ def backfill(layout: Layout, request: Backfill, signals: Signals) -> int:
             retraining = RetrainRuns(trainer, outcome.since)
             with naming(airflow, retraining):
                 runs = follow(airflow, retraining, display_for(sys.stdout), signals)
-                say("\n".join(["", *training_report(trainer, runs)]))
-            failed = failed or any(run["state"] == "failed" for run in runs)
+                failure = [] if runs else failure_before(trainer, client, outcome)
+                say("\n".join(["", *training_report(trainer, runs), *failure]))
+            failed = failed or bool(failure) or any(run["state"] == "failed" for run in runs)
     say(f"Done in {clock(time.monotonic() - begin)}")
     return 1 if failed else 0
 
