@@ -4,7 +4,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from pipeline.runs.gaps import gaps_between, missing_days, usual_step
+from pipeline.runs.gaps import gaps_between, missing_days, usual_steps
 
 
 def days(first: str, count: int, weekdays: range = range(7)) -> list[str]:
@@ -65,19 +65,24 @@ HOURS = [f"2026-01-{day:02d}T{hour:02d}:00" for day in (1, 2) for hour in range(
             "6 hours",
             [("2026-10-25T04:00", "2026-10-25T04:00", 1)],
         ),
+        # A source of days that became one of hours.
+        (
+            without([*days("2025-12-01", 30), *HOURS], "2025-12-03", "2026-01-01T05:00"),
+            "hour",
+            [("2025-12-03", "2025-12-03", 1), ("2026-01-01T05:00", "2026-01-01T05:00", 1)],
+        ),
     ],
 )  # fmt: skip
 def test_gaps_follow_from_the_usual_step(dates: list[str], step: str | None, gaps: list[tuple[str, str, int]]):
-    found = usual_step(dates)
+    steps = usual_steps(dates)
+    found = steps.of(dates[-1]) if dates else None
     assert (found and str(found)) == step
-    assert [(each.first, each.last, each.dates) for each in (gaps_between(dates, found) if found else ())] == gaps
+    assert [(each.first, each.last, each.dates) for each in gaps_between(dates, steps)] == gaps
 
 
 def test_a_gap_of_centuries_between_minutes_is_found_at_once():
     dates = ["0001-01-01T00:00", "0001-01-01T00:01", "0001-01-01T00:02", "2026-01-01T00:00"]
-    step = usual_step(dates)
-    assert step
-    [gap] = gaps_between(dates, step)
+    [gap] = gaps_between(dates, usual_steps(dates))
     assert (gap.first, gap.last, gap.dates) == ("0001-01-01T00:03", "2025-12-31T23:59", 1_065_047_037)
 
 
@@ -92,6 +97,6 @@ def test_a_gap_of_centuries_between_minutes_is_found_at_once():
     ],
 )
 def test_missing_days_are_those_on_which_a_date_is_expected(dates: list[str], missing: list[str]):
-    step = usual_step(dates)
-    assert step
-    assert [day for gap in gaps_between(dates, step) for day in missing_days(gap, step)] == missing
+    steps = usual_steps(dates)
+    found = [(gap, step) for gap in gaps_between(dates, steps) if (step := steps.of(gap.first))]
+    assert [day for gap, step in found for day in missing_days(gap, step)] == missing
