@@ -23,7 +23,7 @@ from pipeline.errors import BadInput, SettingsError
 from pipeline.runs.backfill_command import arguments_of, backfill_command, schedule_note
 from pipeline.runs.champion import pointer_of
 from pipeline.runs.date_trend import Date, trend_words
-from pipeline.runs.gaps import Gap, Steps, gaps_between, missing_days, usual_steps
+from pipeline.runs.gaps import Gap, Steps, gap_until, gaps_between, missing_days, usual_steps
 from pipeline.runs.mends import Mend, mends_of
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import ordered_map
@@ -114,8 +114,10 @@ class Dates:
     days: Mapping[str, str]
     """The worst state of each day with an expected date, sorted by day. Only the newest MAX_DAYS are included."""
     mends: tuple[Mend, ...]
+    later: tuple[Mend, ...]
+    """The dates since the newest one. A run that failed before it listed its source leaves no file of its date."""
     mends_note: str
-    """What Airflow needs for the commands of `mends`; empty if it needs nothing."""
+    """What Airflow needs for the commands of `mends` and `later`; empty if it needs nothing."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -149,8 +151,10 @@ class _Published(NamedTuple):
     error: str
 
 
-def dates_of(settings: Settings, runs: Mapping[str, LastRun] = _NO_RUNS) -> Dates:
+def dates_of(settings: Settings, runs: Mapping[str, LastRun] = _NO_RUNS, now: datetime | None = None) -> Dates:
     """Return the state of all dates of a dataset name. `runs` adds what another program knows of them.
+
+    Without `now`, the clock says which dates are over.
 
     Each date takes two or three small files: that of the partition, that of its newest listing, and `dataset.json`. In
     a bucket, they are read in parallel.
@@ -184,7 +188,10 @@ def dates_of(settings: Settings, runs: Mapping[str, LastRun] = _NO_RUNS) -> Date
     datasets = {name: found.dataset for name, found in published.items() if found.dataset}
     unit = next((each.unit for each in datasets.values()), "examples")
     command = partial(backfill_command, arguments=_arguments_of(settings, datasets))
-    mends = mends_of((each.date for each in states if each.is_problem), gaps, steps, command, datetime.now(UTC))
+    now = now or datetime.now(UTC)
+    mends = mends_of((each.date for each in states if each.is_problem), gaps, steps, command, now)
+    since = gap_until(now, names[-1], steps)
+    later = mends_of((), (since,) if since else (), steps, command, now)
     return Dates(
         dataset_name=settings.dataset_name,
         folder=str(folder),
@@ -197,7 +204,8 @@ def dates_of(settings: Settings, runs: Mapping[str, LastRun] = _NO_RUNS) -> Date
         gaps=gaps,
         days=_days(states, gaps, steps),
         mends=mends,
-        mends_note=schedule_note([date for mend in mends for date in (mend.first, mend.last)]),
+        later=later,
+        mends_note=schedule_note([date for mend in (*mends, *later) for date in (mend.first, mend.last)]),
     )
 
 

@@ -1,13 +1,14 @@
 """The dates that are missing between the first and the last date of a dataset name, by the usual step between them."""
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from math import ceil
 
-from pipeline.config.data_date import has_no_time
+from pipeline.config.data_date import has_no_time, zone_from
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 WEEKS = timedelta(days=14)
@@ -102,6 +103,17 @@ def gaps_between(dates: Sequence[str], steps: Steps) -> Iterator[Gap]:
         for before, after in pairwise(like_each_other):
             if (step := steps.of(before)) and (gap := _gap(before, datetime.fromisoformat(after), step)):
                 yield gap
+
+
+def gap_until(now: datetime, newest: str, steps: Steps) -> Gap | None:
+    """Return the dates after the newest one that are over; None if there is none, or no usual step."""
+    step = steps.of(newest)
+    if step is None:
+        return None
+    zone = zone_from(os.environ) if has_no_time(newest) else UTC
+    before, end = datetime.fromisoformat(newest), now.astimezone(zone).replace(tzinfo=None)
+    # The date that has begun is not over.
+    return _gap(newest, end if step.months else before + (end - before) // step.time * step.time, step)
 
 
 def dates_in(gap: Gap, step: Step) -> Iterator[str]:
