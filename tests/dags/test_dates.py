@@ -188,6 +188,19 @@ def hours_without_a_schedule_for_them(dates: Dates) -> None:
         assert request.has_runs_of_its_hours(moments) is is_right, (schedule, first)
 
 
+def in_the_ui(dates: Dates) -> None:
+    for schedule, zone, first, last in (
+        ("@daily", "UTC", "2026-01-01", "2026-01-30"),
+        ("@daily", "Europe/Berlin", "2026-01-02", "2026-01-30"),
+        ("@daily", "America/New_York", "2026-01-01", "2026-01-29"),
+        ("@hourly", "UTC", "2026-01-01T00:00", "2026-01-30T00:00"),
+    ):
+        dag = dates.dag(schedule, TENFOLD_TIMEZONE=zone)
+        runs = list(dag.iter_dagrun_infos_between(moment("2026-01-01"), moment("2026-01-30")))
+        made = partitions(runs, HOURS if schedule == "@hourly" else DAYS)
+        assert (made[0], made[-1]) == (first, last), (schedule, zone)
+
+
 def other_zones(dates: Dates) -> None:
     dag = dates.dag("@daily", TENFOLD_TIMEZONE="America/New_York")
     runs = dates.backfilled(dag, "2026-01-31", "2026-02-01", DAYS)
@@ -349,6 +362,7 @@ BY_TIMETABLE: dict[str, Callable[[Dates], None]] = {
     "`make backfill FROM=2026-01-01T00 TO=2026-01-02T23`, a source with `{hour}`": hours,
     "`make backfill FROM=2026-01-01 TO=2026-01-02`, a source with `{hour}`": hours_of_days,
     "the same, with an Airflow whose DAG has no run for each hour": hours_without_a_schedule_for_them,
+    "a backfill in the UI, from 1 January 0:00 to 30 January 0:00 in UTC": in_the_ui,
     "`TENFOLD_TIMEZONE=America/New_York`": other_zones,
     "`@daily` in Berlin, the day on which summer time begins": summer_time_begins,
     "`@daily` in Berlin, the day on which summer time ends": summer_time_ends,
