@@ -245,9 +245,10 @@ def _date(name: str, text: str, by_hours: bool) -> datetime:
 
 def _require_dated(conf: Conf, source: str) -> None:
     """Raise Refused if all dates would have the same images or rows."""
-    if conf.get("data_date"):
+    where = "PARAMS" if "data_date" in conf else "the file of TENFOLD_SETTINGS"
+    if data_date := conf.get("data_date", default_settings(os.environ).data_date):
         raise Refused(
-            f"PARAMS must not set data_date, got {conf['data_date']!r}: remove it, because each run uses its own date"
+            f"{where} must not set data_date, got {data_date!r}: remove it, because each run uses its own date"
         )
     if not source:
         raise Refused(

@@ -66,6 +66,10 @@ def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ),
         ({"TENFOLD_DATASET_SCHEDULE": "@daily"}, "TENFOLD_DATASET_SCHEDULE needs a settings file"),
         (
+            {"TENFOLD_SETTINGS": "{dated}", "TENFOLD_DATASET_SCHEDULE": "@daily"},
+            "TENFOLD_DATASET_SCHEDULE needs settings without data_date, got '2026-01-31' in .*dated.toml: remove it",
+        ),
+        (
             {"TENFOLD_SETTINGS": "{file}", "TENFOLD_TABULAR_SCHEDULE": "@daily"},
             "TENFOLD_TABULAR_SCHEDULE needs a settings file with a label_column",
         ),
@@ -104,7 +108,8 @@ def test_an_invalid_schedule_is_refused(environ: dict[str, str], what: str, tmp_
     (tmp_path / "file.toml").write_text('source_uri = "/data/{date}"')
     (tmp_path / "bad.toml").write_text('source_ur = "/data/{date}"')
     (tmp_path / "true.toml").write_text("epochs = true")
-    places = {name: tmp_path / f"{name}.toml" for name in ("file", "bad", "true")}
+    (tmp_path / "dated.toml").write_text('source_uri = "/data/{date}"\ndata_date = "2026-01-31"')
+    places = {name: tmp_path / f"{name}.toml" for name in ("file", "bad", "true", "dated")}
     with pytest.raises(Refused, match=what):
         check_schedule({name: value.format(**places) for name, value in environ.items()})
 
@@ -378,6 +383,17 @@ def test_a_source_with_the_same_images_for_all_dates_is_refused(
 ) -> None:
     monkeypatch.delenv("TENFOLD_SETTINGS", raising=False)
     with pytest.raises(Refused, match=what):
+        read_backfill("dag", "2026-01-29", "2026-01-30", "", conf, NOW)
+
+
+@pytest.mark.parametrize(("conf", "is_refused"), [(DATED, True), ({**DATED, "data_date": ""}, False)])
+def test_a_data_date_of_the_settings_file_would_be_that_of_all_dates(
+    conf: Conf, is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "s.toml").write_text('data_date = "2026-01-31"')
+    monkeypatch.setenv("TENFOLD_SETTINGS", str(tmp_path / "s.toml"))
+    refusal = pytest.raises(Refused, match="the file of TENFOLD_SETTINGS must not set data_date, got '2026-01-31'")
+    with refusal if is_refused else nullcontext():
         read_backfill("dag", "2026-01-29", "2026-01-30", "", conf, NOW)
 
 
