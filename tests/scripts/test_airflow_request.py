@@ -417,6 +417,18 @@ def backfill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., B
     return read
 
 
+def test_the_source_of_an_airflow_elsewhere_need_not_exist_here(
+    backfill: Callable[..., Backfill], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Refused, match="does not exist"):
+        backfill("--source", "/nowhere/{date}")
+    monkeypatch.setenv("TENFOLD_AIRFLOW_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("TENFOLD_AIRFLOW_PASSWORD", "password")
+    assert backfill("--source", "/nowhere/{date}").conf == {"source_uri": "/nowhere/{date}"}
+    undated = read_request("/nowhere", "", "", "", "images", has_other_disks=True)
+    assert undated == {"source_uri": "/nowhere"}
+
+
 LABEL = json.dumps({"label_column": "churn"})
 
 
