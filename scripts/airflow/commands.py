@@ -73,7 +73,7 @@ def run_once(airflow: Airflow, client: Client, conf: Conf, signals: Signals) -> 
 def backfill(layout: Layout, request: Backfill, signals: Signals) -> int:
     """Make a dataset for each date, then train. Return 1 if a date or the last training failed."""
     begin = time.monotonic()
-    with _airflow(layout, request.dag_id, signals, needed_settings(request, os.environ)) as (airflow, client):
+    with _airflow(layout, request.dag_id, signals, request) as (airflow, client):
         trainer = trainer_of(airflow, client, signals)
         say(f"Backfilling {request} with {request.conf}")
         dates = BackfillRuns(client, request)
@@ -142,9 +142,9 @@ def status(layout: Layout) -> int:
 
 @contextmanager
 def _airflow(
-    layout: Layout, dag_id: str, signals: Signals, settings: Mapping[str, str] = USUAL
+    layout: Layout, dag_id: str, signals: Signals, request: Backfill | None = None
 ) -> Iterator[tuple[Airflow, Client]]:
-    """Provide the named Airflow or that of `up`. If there is none, start one with `settings`, for this block."""
+    """Provide the named Airflow or that of `up`. If there is none, start one that suits a backfill, for this block."""
     if airflow := remote_from(os.environ, layout) or usable_airflow(layout):
         say(f"Using the Airflow at {airflow.url}")
         with closing(_client(airflow, dag_id, signals)) as client:
@@ -152,6 +152,7 @@ def _airflow(
             client.unpause()
             yield airflow, client
     else:
+        settings = needed_settings(request, os.environ) if request else USUAL
         with exclusive_home(layout.home), own_airflow(layout, dag_id, signals, settings) as own:
             yield own
 

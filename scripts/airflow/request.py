@@ -26,7 +26,7 @@ from pipeline.config.settings import settings_from
 from pipeline.errors import SettingsError, TenfoldError
 from pipeline.runs.training_settings import require_model
 from pipeline.sources.listing import recognizes
-from scripts.airflow.checks import BACKFILLS, default_settings
+from scripts.airflow.checks import BACKFILLS, SCHEDULES, default_settings
 from scripts.airflow.errors import Refused
 from scripts.airflow.progress import say
 
@@ -197,8 +197,18 @@ class Backfill:
 
 
 def needed_settings(request: Backfill, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of an Airflow that is started for a backfill, beside those of the environment."""
-    return {BACKFILLS: "@hourly"} if needs_time(request.source) and not environ.get(BACKFILLS) else {}
+    """Return the settings of an Airflow that is started for a backfill, beside those of the environment.
+
+    Raises Refused if only a person knows the minutes of the source.
+    """
+    if not needs_time(request.source) or environ.get(BACKFILLS):
+        return {}
+    if "{minute}" in request.source and not any(environ.get(schedule) for schedule in SCHEDULES):
+        raise Refused(
+            f"the source {request.source} has {{minute}}, but only full hours would have a run: set {BACKFILLS} to a "
+            "schedule with a run for each of its dates, such as '*/15 * * * *'"
+        )
+    return {BACKFILLS: "@hourly"}
 
 
 def read_backfill(dag_id: str, first: str, last: str, reprocess: str, conf: Conf, now: datetime) -> Backfill:

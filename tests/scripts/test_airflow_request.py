@@ -237,6 +237,7 @@ def test_the_source_can_be_a_list(tmp_path: Path) -> None:
 
 NOW = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
 DATED, BY_HOUR = {"source_uri": "/data/{date}"}, {"source_uri": "/data/{date}/{hour}"}
+BY_MINUTE = {"source_uri": "/data/{date}/{hour}{minute}"}
 
 
 @pytest.mark.parametrize(
@@ -362,12 +363,20 @@ def test_the_request_to_airflow_in_hours_and_in_time_zones(
         (DATED, {}, {}),
         (BY_HOUR, {}, {"TENFOLD_BACKFILL_SCHEDULE": "@hourly"}),
         (BY_HOUR, {"TENFOLD_BACKFILL_SCHEDULE": "0 */6 * * *"}, {}),
+        (BY_MINUTE, {"TENFOLD_BACKFILL_SCHEDULE": "*/15 * * * *"}, {}),
+        (BY_MINUTE, {"TENFOLD_DATASET_SCHEDULE": "*/15 * * * *"}, {"TENFOLD_BACKFILL_SCHEDULE": "@hourly"}),
     ],
 )
 def test_an_airflow_that_is_started_for_hours_has_runs_for_hours(
     conf: Conf, environ: dict[str, str], needed: dict[str, str]
 ) -> None:
     assert needed_settings(read_backfill("dag", "2026-01-01", "2026-01-02", "", conf, NOW), environ) == needed
+
+
+def test_an_airflow_is_not_started_for_minutes_that_it_would_leave_out() -> None:
+    request = read_backfill("dag", "2026-01-01", "2026-01-02", "", BY_MINUTE, NOW)
+    with pytest.raises(Refused, match=r"has {minute}, .*: set TENFOLD_BACKFILL_SCHEDULE to .*, such as '\*/15 \* "):
+        needed_settings(request, {})
 
 
 @pytest.mark.parametrize(
