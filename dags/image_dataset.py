@@ -31,9 +31,10 @@ def image_dataset() -> None:
 
     **Cost**: about 1,000 photographs per second and core. No GPU.
 
-    **Backfill**: *Trigger*, *Backfill*, with the dates, or `make backfill FROM=2026-01-01 TO=2026-01-30`. Each date
-    becomes a dataset, and all of them together one training. In another backfill, unchanged dates are complete, and
-    changed dates get a new version. With `Reprocess Behavior: All Runs`, dates that succeeded run again.
+    **Backfill**: *Trigger*, *Backfill*, from 0:00 of the first day to 23:59 of the last one in the time zone of the
+    schedule, or `make backfill FROM=2026-01-01 TO=2026-01-30`. Each date becomes a dataset, and all of them together
+    one training. In another backfill, unchanged dates are complete, and changed dates get a new version. With
+    `Reprocess Behavior: All Runs`, dates that succeeded run again.
 
     **By schedule**: `TENFOLD_DATASET_SCHEDULE` (a cron expression or `@daily`); a run starts when its interval is over.
     """

@@ -40,8 +40,9 @@ def image_training() -> None:
     dataset is complete, and the training starts at once.
 
     **By date**: with `{date}` (`{year}`, `{month}`, `{day}`, `{hour}`, `{minute}`) in *Images*, each run takes the
-    images of its data date. Backfill: *Trigger*, *Backfill*, with the dates; each becomes a dataset **and a model**.
-    For one model on all of them, backfill `image_dataset`. A schedule: `TENFOLD_TRAINING_SCHEDULE`.
+    images of its data date. Backfill: *Trigger*, *Backfill*, from 0:00 of the first day to 23:59 of the last one in the
+    time zone of the schedule. Each date becomes a dataset **and a model**. For one model on all of them, backfill
+    `image_dataset`. A schedule: `TENFOLD_TRAINING_SCHEDULE`.
     """
     add_tasks(for_training=True)
 

@@ -115,8 +115,8 @@ def _with_scheduled_name(settings: Settings) -> Settings:
     """Return the settings of a scheduled run, with the dataset name that it looks at. Skips the run if there is none.
 
     If several names are published, and the settings have none, the run takes a name that this DAG has trained on
-    before. Names whose partitions changed since then come first. Among equals, the name that was checked longest ago
-    comes first. A name whose files are damaged does not stop the others.
+    before, and a warning names the others. Names whose partitions changed since then come first. Among equals, the name
+    that was checked longest ago comes first. A name whose files are damaged does not stop the others.
     """
     from pipeline.config.workspace import MAX_LISTED, published_names
     from pipeline.runs.choices import last_choice
@@ -135,7 +135,24 @@ def _with_scheduled_name(settings: Settings) -> Settings:
             f"{folder} has datasets of several names ({first_of(names, MAX_LISTED)}), and no new dataset has started a "
             "training yet, so a scheduled run cannot choose: set dataset_name in the file that TENFOLD_SETTINGS names"
         )
+    _warn_of_others(folder, {*names} - {named.dataset_name for _, named in choices})
     return _next_of(choices)
+
+
+def _warn_of_others(folder: Place, names: Iterable[str]) -> None:
+    """Log a warning if dates of some names are published, although no new dataset has started a training of them.
+
+    Airflow may have lost the event of the first dataset. Or another DAG trains on them: this one must not do so too.
+    """
+    from pipeline.config.workspace import MAX_LISTED
+    from pipeline.dataset.partitions import dated_partitions
+
+    if dated := [name for name in sorted(names) if dated_partitions(folder / name)]:
+        _log.warning(
+            "dates of %s are published, but no new dataset has started a training of them, so the schedule leaves them "
+            "out: if Airflow lost the event, trigger this DAG with dataset_name",
+            first_of(dated, MAX_LISTED),
+        )
 
 
 def _next_of(choices: Iterable[tuple["Choice", Settings]]) -> Settings:
@@ -383,7 +400,8 @@ def retrain() -> None:
     DAG follows their asset. Airflow refuses a backfill of this DAG. It can also be triggered by hand.
 
     **By schedule**: `TENFOLD_RETRAIN_SCHEDULE` (a cron expression or `@daily`) also starts it at fixed times. Such a
-    run finds datasets whose event Airflow lost. If nothing is new, it is skipped, unless the last training failed.
+    run finds datasets whose event Airflow lost. If nothing is new, it is skipped, unless the last training failed. Of
+    several dataset names, it looks at those that this DAG has trained on, and its log names the others.
 
     It trains on the dataset that is new. If the form or the settings file (`TENFOLD_SETTINGS`) sets `dataset_name`, it
     trains only on the dataset of that name.

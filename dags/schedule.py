@@ -39,10 +39,12 @@ def schedule_from(variable: str) -> dict[str, Any]:
 
 
 def require_zone(settings: Settings, timetable: Any, run: Any) -> None:
-    """Raise SettingsError if this worker has another time zone than the scheduler: it would read another day.
+    """Raise SettingsError if this worker may have another time zone than the scheduler, and would read another day.
 
-    The interval of a run is then none of this worker's timetable. Intervals of another length say nothing, because the
-    run may be of an earlier schedule. Hours are in UTC, whatever the time zone is.
+    The interval of a run is then none of this worker's timetable. For a worker with the right time zone, but without
+    the schedule, it is none either: only the interval reaches the worker, and 07:00 in UTC is a midnight elsewhere.
+    Intervals of another length say nothing, because the run may be of an earlier schedule. Hours are in UTC, whatever
+    the time zone is.
     """
     address = settings.source_uri
     if settings.data_date or not is_dated(address) or needs_time(address) or not isinstance(timetable, Dates):
@@ -56,7 +58,7 @@ def require_zone(settings: Settings, timetable: Any, run: Any) -> None:
     if own.start != begin and is_as_long:
         raise SettingsError(
             f"this run is for {begin} to {end}, which is no interval of the schedule on this worker "
-            f"({timetable.summary}), so it would read another day: set {TIME_ZONE} of the worker to that of the "
-            "dag-processor. If the schedule changed after the run was created, or if you chose the interval, trigger "
-            "the DAG with data_date instead"
+            f"({timetable.summary}), so it may read another day: set {TIME_ZONE} of the worker, and its "
+            "TENFOLD_*_SCHEDULE, to those of the dag-processor. If the schedule changed after the run was created, or "
+            "if you chose the interval, trigger the DAG with data_date instead"
         )

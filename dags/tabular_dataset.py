@@ -33,8 +33,9 @@ def tabular_dataset() -> None:
 
     **Cost**: about 2 s for each million values, on one core. No GPU.
 
-    **Backfill**: *Trigger*, *Backfill*, with the dates, or `make backfill DAG=tabular_dataset` with `SOURCE`, `PARAMS`,
-    `FROM` and `TO`. Each date becomes a dataset, and all of them together one training.
+    **Backfill**: *Trigger*, *Backfill*, from 0:00 of the first day to 23:59 of the last one in the time zone of the
+    schedule, or `make backfill DAG=tabular_dataset` with `SOURCE`, `PARAMS`, `FROM` and `TO`. Each date becomes a
+    dataset, and all of them together one training.
 
     **By schedule**: `TENFOLD_TABULAR_DATASET_SCHEDULE` (a cron expression or `@daily`); a run starts when its interval
     is over.

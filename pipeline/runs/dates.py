@@ -23,7 +23,7 @@ from pipeline.errors import BadInput, SettingsError
 from pipeline.runs.backfill_command import arguments_of, backfill_command, schedule_note
 from pipeline.runs.champion import pointer_of
 from pipeline.runs.date_trend import Date, trend_words
-from pipeline.runs.gaps import Gap, Step, gaps_between, missing_days, usual_step
+from pipeline.runs.gaps import Gap, Steps, gap_until, gaps_between, missing_days, usual_steps
 from pipeline.runs.mends import Mend, mends_of
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import ordered_map
@@ -101,7 +101,7 @@ class Dates:
     unit: str
     """What the examples are called: "images" or "rows"."""
     step: str
-    """The usual step between two dates, such as "day"; empty if there are fewer than two dates."""
+    """The usual step between dates like the newest one, such as "day"; empty if there are fewer than two of them."""
     champion: str
     """The folder of the run of the champion; empty if no model has been promoted, or if it is unknown."""
     note: str
@@ -114,8 +114,10 @@ class Dates:
     days: Mapping[str, str]
     """The worst state of each day with an expected date, sorted by day. Only the newest MAX_DAYS are included."""
     mends: tuple[Mend, ...]
+    later: tuple[Mend, ...]
+    """The dates since the newest one. A run that failed before it listed its source leaves no file of its date."""
     mends_note: str
-    """What Airflow needs for the commands of `mends`; empty if it needs nothing."""
+    """What Airflow needs for the commands of `mends` and `later`; empty if it needs nothing."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -149,8 +151,10 @@ class _Published(NamedTuple):
     error: str
 
 
-def dates_of(settings: Settings, runs: Mapping[str, LastRun] = _NO_RUNS) -> Dates:
+def dates_of(settings: Settings, runs: Mapping[str, LastRun] = _NO_RUNS, now: datetime | None = None) -> Dates:
     """Return the state of all dates of a dataset name. `runs` adds what another program knows of them.
+
+    Without `now`, the clock says which dates are over.
 
     Each date takes two or three small files: that of the partition, that of its newest listing, and `dataset.json`. In
     a bucket, they are read in parallel.
@@ -179,25 +183,29 @@ def dates_of(settings: Settings, runs: Mapping[str, LastRun] = _NO_RUNS) -> Date
     state_of = partial(_state_of, settings, champion)
     states = tuple(state_of(name, found, listings.get(name, ()), runs.get(name)) for name, found in published.items())
     # A schedule may run on days without data. These runs fail, and are no dates of the source.
-    step = usual_step(known)
-    gaps = tuple(gaps_between(names, step)) if step else ()
+    steps = usual_steps(known)
+    gaps = tuple(gaps_between(names, steps))
     datasets = {name: found.dataset for name, found in published.items() if found.dataset}
     unit = next((each.unit for each in datasets.values()), "examples")
     command = partial(backfill_command, arguments=_arguments_of(settings, datasets))
-    mends = mends_of((each.date for each in states if each.is_problem), gaps, step, command, datetime.now(UTC))
+    now = now or datetime.now(UTC)
+    mends = mends_of((each.date for each in states if each.is_problem), gaps, steps, command, now)
+    since = gap_until(now, names[-1], steps)
+    later = mends_of((), (since,) if since else (), steps, command, now)
     return Dates(
         dataset_name=settings.dataset_name,
         folder=str(folder),
         unit=unit,
-        step=str(step or ""),
+        step=str(steps.of(names[-1]) or ""),
         champion=champion.run if champion else "",
         note=note,
         trend=trend_words([*_published_dates(states)], unit),
         dates=states,
         gaps=gaps,
-        days=_days(states, gaps, step),
+        days=_days(states, gaps, steps),
         mends=mends,
-        mends_note=schedule_note([date for mend in mends for date in (mend.first, mend.last)]),
+        later=later,
+        mends_note=schedule_note([date for mend in (*mends, *later) for date in (mend.first, mend.last)]),
     )
 
 
@@ -350,8 +358,8 @@ def _champion_of(settings: Settings, folder: Place) -> tuple[_Champion | None, s
     return _Champion(champion.run, partitions, frozenset(partitions.values()) or frozenset({version})), ""
 
 
-def _days(states: Sequence[DateState], gaps: Sequence[Gap], step: Step | None) -> dict[str, str]:
+def _days(states: Sequence[DateState], gaps: Sequence[Gap], steps: Steps) -> dict[str, str]:
     known = [(each.date[:10], each.state) for each in states]
-    missing = [(day, "missing") for gap in gaps if step for day in missing_days(gap, step)]
+    missing = [(day, "missing") for gap in gaps if (step := steps.of(gap.first)) for day in missing_days(gap, step)]
     worst_last = sorted([*known, *missing], key=lambda pair: -list(STATES).index(pair[1]))
     return dict(sorted(dict(worst_last).items())[-MAX_DAYS:])

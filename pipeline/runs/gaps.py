@@ -1,13 +1,14 @@
 """The dates that are missing between the first and the last date of a dataset name, by the usual step between them."""
 
+import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from math import ceil
 
-from pipeline.config.data_date import has_no_time
+from pipeline.config.data_date import has_no_time, zone_from
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 WEEKS = timedelta(days=14)
@@ -65,6 +66,23 @@ class Step:
         return moment.replace(year=months // 12, month=months % 12 + 1)
 
 
+@dataclass(frozen=True)
+class Steps:
+    """The usual steps of dates without a time, and of dates with a time. A source of days may become one of hours."""
+
+    days: Step | None
+    times: Step | None
+
+    def of(self, date: str) -> Step | None:
+        """Return the step of dates like this one; None if there are fewer than two of them."""
+        return self.days if has_no_time(date) else self.times
+
+
+def usual_steps(dates: Sequence[str]) -> Steps:
+    """Return the usual steps between sorted dates."""
+    return Steps(*map(usual_step, _by_kind(dates)))
+
+
 def usual_step(dates: Sequence[str]) -> Step | None:
     """Return the usual step between sorted dates; None if there are fewer than two of them."""
     moments = sorted({datetime.fromisoformat(date) for date in dates})
@@ -79,12 +97,23 @@ def usual_step(dates: Sequence[str]) -> Step | None:
     return step
 
 
-def gaps_between(dates: Sequence[str], step: Step) -> Iterator[Gap]:
-    """Yield the gaps between sorted dates."""
-    for before, after in pairwise(dates):
-        if missing := step.missing(datetime.fromisoformat(before), datetime.fromisoformat(after)):
-            first, last, number = missing
-            yield Gap(_like(before, first), _like(before, last), number)
+def gaps_between(dates: Sequence[str], steps: Steps) -> Iterator[Gap]:
+    """Yield the gaps between sorted dates, and between those with a time."""
+    for like_each_other in _by_kind(dates):
+        for before, after in pairwise(like_each_other):
+            if (step := steps.of(before)) and (gap := _gap(before, datetime.fromisoformat(after), step)):
+                yield gap
+
+
+def gap_until(now: datetime, newest: str, steps: Steps) -> Gap | None:
+    """Return the dates after the newest one that are over; None if there is none, or no usual step."""
+    step = steps.of(newest)
+    if step is None:
+        return None
+    zone = zone_from(os.environ) if has_no_time(newest) else UTC
+    before, end = datetime.fromisoformat(newest), now.astimezone(zone).replace(tzinfo=None)
+    # The date that has begun is not over.
+    return _gap(newest, end if step.months else before + (end - before) // step.time * step.time, step)
 
 
 def dates_in(gap: Gap, step: Step) -> Iterator[str]:
@@ -105,6 +134,22 @@ def missing_days(gap: Gap, step: Step) -> Iterator[str]:
         if moment.weekday() not in by.days_off:
             yield str(moment.date())
         moment = by.later(moment, 1)
+
+
+def _by_kind(dates: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the dates without a time, and those with a time."""
+    found: tuple[list[str], list[str]] = [], []
+    for date in dates:
+        found[not has_no_time(date)].append(date)
+    return found
+
+
+def _gap(before: str, after: datetime, step: Step) -> Gap | None:
+    missing = step.missing(datetime.fromisoformat(before), after)
+    if missing is None:
+        return None
+    first, last, number = missing
+    return Gap(_like(before, first), _like(before, last), number)
 
 
 def _most_frequent(steps: Iterator[int]) -> int:

@@ -8,7 +8,7 @@ from itertools import islice
 from math import ceil
 
 from pipeline.config.data_date import has_no_time, zone_from
-from pipeline.runs.gaps import DAY, HOUR, Gap, Step, dates_in
+from pipeline.runs.gaps import DAY, HOUR, Gap, Step, Steps, dates_in
 
 MAX_RUNS = 1000
 """`make backfill` accepts at most this many runs."""
@@ -28,16 +28,17 @@ class Mend:
 
 
 def mends_of(
-    failed: Iterable[str], gaps: Iterable[Gap], step: Step | None, command: Callable[[str, str], str], now: datetime
+    failed: Iterable[str], gaps: Iterable[Gap], steps: Steps, command: Callable[[str, str], str], now: datetime
 ) -> tuple[Mend, ...]:
     """Return the commands for dates without a current dataset, sorted by date.
 
     A backfill runs each day, or each hour, from its first to its last date, and refuses a day or hour that has not
     ended. So only dates without another day or hour between them share a command.
     """
-    missing = (span for gap in gaps if step for span in _spans(gap, step))
+    missing = (span for gap in gaps if (step := steps.of(gap.first)) for span in _spans(gap, step))
     spans = _ended([*((date, date) for date in failed), *missing], now)
-    newest_first = (piece for stretch in reversed([*_stretches(spans)]) for piece in _pieces(*stretch, step))
+    stretches = reversed([*_stretches(spans)])
+    newest_first = (piece for first, last in stretches for piece in _pieces(first, last, steps.of(first)))
     made = [Mend(first, last, command(first, last)) for first, last in islice(newest_first, MAX_MENDS)]
     return tuple(reversed(made))
 

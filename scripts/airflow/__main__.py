@@ -13,7 +13,7 @@ from scripts.airflow import commands
 from scripts.airflow.backfill import DAG, KINDS, MAKER, TABULAR, TABULAR_MAKER, TRAINER
 from scripts.airflow.checks import check_schedule
 from scripts.airflow.errors import Failed, Interrupted, Refused
-from scripts.airflow.remote import remote_from
+from scripts.airflow.remote import URL, remote_from
 from scripts.airflow.request import Backfill, Conf, read_backfill, read_request
 from scripts.airflow.settings import Layout, layout_from
 from scripts.airflow.signals import Signals
@@ -75,7 +75,8 @@ def _command(args: argparse.Namespace, layout: Layout, signals: Signals) -> int:
 
 def _conf(args: argparse.Namespace, dag_id: str) -> Conf:
     kind = "table" if args.table else KINDS.get(dag_id, "")
-    return read_request(args.source, args.table, args.label, args.params, kind)
+    has_other_disks = bool(os.environ.get(URL))
+    return read_request(args.source, args.table, args.label, args.params, kind, has_other_disks=has_other_disks)
 
 
 def backfill_of(args: argparse.Namespace, layout: Layout) -> Backfill:

@@ -29,7 +29,10 @@ KINDS = {DAG: "images", MAKER: "images", TABULAR: "table", TABULAR_MAKER: "table
 TRAINER, CHOICE = "retrain", "choose"
 """The DAG that trains once on new datasets, and its task that chooses them."""
 _HEAD = ("date", "examples", "version", "outcome")
-_BUSY: Mapping[int, str] = {**BUSY, httpx.codes.CONFLICT: "Airflow has not closed an earlier backfill yet"}
+_BUSY: Mapping[int, str] = {
+    **BUSY,
+    httpx.codes.CONFLICT: "Airflow is still creating the runs of a backfill, or has not closed an earlier one yet",
+}
 _SHOWN = 5
 """The summary names at most this many dates."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
@@ -70,7 +73,7 @@ class BackfillRuns(Job):
         """Start it, or find it under way. Raises Refused if another backfill is under way."""
         # If an answer is lost, the backfill may have been created anyway. So each attempt looks for it first.
         backfill = self.client.patience.until_answered(self._find_or_create, _BUSY)
-        self._since = datetime.fromisoformat(backfill["created_at"])
+        self._since = min(self._since, _created(backfill))
 
     def runs(self) -> list[Json]:
         """Return the runs that it made or started again."""
@@ -88,9 +91,15 @@ class BackfillRuns(Job):
     def cancel(self) -> None:
         """Cancel it, and mark its active runs as failed."""
         for backfill in self._open():
+            if not self._queued_by(backfill):
+                say(
+                    "The backfill is not cancelled, because Airflow is still creating its runs: if this Airflow keeps "
+                    "running, cancel it in its UI"
+                )
+                continue
             self.client.close_backfill(backfill["id"])
             say("The backfill is cancelled")
-            self._since = datetime.fromisoformat(backfill["created_at"])
+            self._since = _created(backfill)
             super().cancel()
 
     def outcome(self) -> Outcome:
@@ -109,22 +118,28 @@ class BackfillRuns(Job):
 
     def _find_or_create(self) -> Json:
         for backfill in self.client.open_backfills():
-            since = datetime.fromisoformat(backfill["created_at"])
-            queued = [run for run in self._runs_in(backfill) if _was_queued_since(run, since)]
-            if not any(run["state"] in ACTIVE for run in queued):
-                continue
-            if self._is_this(backfill):
-                say("This backfill is already running: following it")
-                return backfill
-            raise Refused(
-                f"another backfill of {self.client.dag_id} is running, from {backfill['from_date']} to "
-                f"{backfill['to_date']}: wait until it ends, or cancel it in Airflow's UI"
-            )
-        # An earlier one has ended, or its runs could not be created. Airflow does not close it at once, and creates no
-        # other until then.
-        self.close()
+            queued, is_this = self._queued_by(backfill), self._is_this(backfill)
+            if any(run["state"] in ACTIVE for run in queued):
+                if is_this:
+                    say("This backfill is already running: following it")
+                    return backfill
+                raise Refused(
+                    f"another backfill of {self.client.dag_id} is running, from {backfill['from_date']} to "
+                    f"{backfill['to_date']}: wait until it ends, or cancel it in Airflow's UI"
+                )
+            if is_this and queued:
+                # It has ended. Airflow does not close it at once, and creates no other until then.
+                self.client.close_backfill(backfill["id"])
+            elif is_this:
+                # Airflow stores a backfill before its runs, which then appear all at once. Closed before that, it would
+                # keep them in the queue for ever. If the creation failed, Airflow closes it after two minutes.
+                self._since = min(self._since, _created(backfill))
         self._require_runs()
         return self.client.create_backfill(self._request.body())
+
+    def _queued_by(self, backfill: Json) -> list[Json]:
+        """Return the runs that a backfill made or started again; none while Airflow creates them."""
+        return [run for run in self._runs_in(backfill) if _was_queued_since(run, _created(backfill))]
 
     def _require_runs(self) -> None:
         """Raise Refused if Airflow would make too many runs, or runs of other dates than those that are asked for."""
@@ -210,6 +225,10 @@ class RetrainRuns(Job):
         settings, training = (self.client.xcom(started[-1], CHOICE, key) for key in ("settings", "training"))
         places = {name: settings[name] for name in PLACES} if settings else {}
         return stages_of_run(self.client, started[-1], places, training if settings else "")
+
+
+def _created(backfill: Json) -> datetime:
+    return datetime.fromisoformat(backfill["created_at"])
 
 
 def _is_manual(run: Json) -> bool:
@@ -302,3 +321,26 @@ def training_report(trainer: Client, runs: Sequence[Json]) -> list[str]:
         return lines or ["No training: no dataset was updated"]
     choices = [task for task in trainer.task_instances(run_id) if task["task_id"] == CHOICE]
     return [f"No training: {'; '.join(skip_reason(trainer.log(run_id, task)) for task in choices)}"]
+
+
+def failure_before(trainer: Client, client: Client, outcome: Outcome) -> list[str]:
+    """Return that the last run of `retrain` on this dataset name failed, and what to do; empty if it did not fail.
+
+    Airflow starts no training if all dates were skipped, because no dataset is new.
+    """
+    made = (task_result(client, run["dag_run_id"], COMMIT) for run in (*outcome.skipped, *outcome.runs))
+    folder = next((each["dataset"].rpartition("/")[0] for each in made if each), "")
+    newest_first = sorted(trainer.runs({}), key=lambda run: str(run["run_after"]), reverse=True)
+    for run in newest_first if folder else ():
+        dataset, has_failed = trainer.xcom(run["dag_run_id"], CHOICE), run["state"] == "failed"
+        # A choice that failed returned no dataset. Nor did one that was skipped, because another run trains.
+        if not (dataset.startswith(f"{folder}/") if dataset else has_failed):
+            continue
+        if not has_failed:
+            break
+        return [
+            f"The last run of {TRAINER} failed, and no other one starts without a new dataset. To train again, clear "
+            f"its failed task or trigger {TRAINER} in Airflow's UI, or run the same command with REPROCESS=all",
+            failure_of(trainer, run["dag_run_id"]),
+        ]
+    return []

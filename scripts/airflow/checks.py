@@ -44,6 +44,11 @@ def check_schedule(environ: Mapping[str, str]) -> None:
                     f"{variable} needs a settings file with a {missing[0]}: set TENFOLD_SETTINGS to that file"
                 )
             file = environ.get("TENFOLD_SETTINGS")
+            if settings.data_date and variable in SCHEDULES:
+                raise Refused(
+                    f"{variable} needs settings without data_date, got {settings.data_date!r} in {file}: remove it, "
+                    "because each run uses its own date"
+                )
             source = f"the settings of {file}" if file else "the default settings"
             say(f"Schedule ({variable}): {cron}, with {source}. The run of the latest interval starts at once")
     try:

@@ -8,7 +8,14 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 
 from pipeline.config.allowed import open_warning
-from scripts.airflow.backfill import BackfillRuns, RetrainRuns, report_of_dates, trainer_of, training_report
+from scripts.airflow.backfill import (
+    BackfillRuns,
+    RetrainRuns,
+    failure_before,
+    report_of_dates,
+    trainer_of,
+    training_report,
+)
 from scripts.airflow.checks import RETRAIN_SCHEDULE
 from scripts.airflow.client import Client, new_run_id
 from scripts.airflow.embedded import USUAL, Embedded, prepare, recorded_airflow, sweep, usable_airflow
@@ -64,9 +71,9 @@ def run_once(airflow: Airflow, client: Client, conf: Conf, signals: Signals) -> 
 
 
 def backfill(layout: Layout, request: Backfill, signals: Signals) -> int:
-    """Make a dataset for each date, then train. Return 1 if a date or the training failed."""
+    """Make a dataset for each date, then train. Return 1 if a date or the last training failed."""
     begin = time.monotonic()
-    with _airflow(layout, request.dag_id, signals, needed_settings(request, os.environ)) as (airflow, client):
+    with _airflow(layout, request.dag_id, signals, request) as (airflow, client):
         trainer = trainer_of(airflow, client, signals)
         say(f"Backfilling {request} with {request.conf}")
         dates = BackfillRuns(client, request)
@@ -80,8 +87,9 @@ def backfill(layout: Layout, request: Backfill, signals: Signals) -> int:
             retraining = RetrainRuns(trainer, outcome.since)
             with naming(airflow, retraining):
                 runs = follow(airflow, retraining, display_for(sys.stdout), signals)
-                say("\n".join(["", *training_report(trainer, runs)]))
-            failed = failed or any(run["state"] == "failed" for run in runs)
+                failure = [] if runs else failure_before(trainer, client, outcome)
+                say("\n".join(["", *training_report(trainer, runs), *failure]))
+            failed = failed or bool(failure) or any(run["state"] == "failed" for run in runs)
     say(f"Done in {clock(time.monotonic() - begin)}")
     return 1 if failed else 0
 
@@ -134,9 +142,9 @@ def status(layout: Layout) -> int:
 
 @contextmanager
 def _airflow(
-    layout: Layout, dag_id: str, signals: Signals, settings: Mapping[str, str] = USUAL
+    layout: Layout, dag_id: str, signals: Signals, request: Backfill | None = None
 ) -> Iterator[tuple[Airflow, Client]]:
-    """Provide the named Airflow or that of `up`. If there is none, start one with `settings`, for this block."""
+    """Provide the named Airflow or that of `up`. If there is none, start one that suits a backfill, for this block."""
     if airflow := remote_from(os.environ, layout) or usable_airflow(layout):
         say(f"Using the Airflow at {airflow.url}")
         with closing(_client(airflow, dag_id, signals)) as client:
@@ -144,6 +152,7 @@ def _airflow(
             client.unpause()
             yield airflow, client
     else:
+        settings = needed_settings(request, os.environ) if request else USUAL
         with exclusive_home(layout.home), own_airflow(layout, dag_id, signals, settings) as own:
             yield own
 

@@ -26,7 +26,7 @@ from pipeline.config.settings import settings_from
 from pipeline.errors import SettingsError, TenfoldError
 from pipeline.runs.training_settings import require_model
 from pipeline.sources.listing import recognizes
-from scripts.airflow.checks import BACKFILLS, default_settings
+from scripts.airflow.checks import BACKFILLS, SCHEDULES, default_settings
 from scripts.airflow.errors import Refused
 from scripts.airflow.progress import say
 
@@ -40,10 +40,11 @@ _PLACES = {
 }
 
 
-def read_request(source: str, table: str, label: str, params: str, kind: str) -> Conf:
+def read_request(source: str, table: str, label: str, params: str, kind: str, *, has_other_disks: bool = False) -> Conf:
     """Return the settings of SOURCE, TABLE, LABEL and PARAMS. Without `source_uri`, see `needs_sample_images`.
 
-    `kind` is the kind of examples; empty for a DAG whose settings only its first task can check.
+    `kind` is the kind of examples; empty for a DAG whose settings only its first task can check. If the Airflow has
+    other disks than this machine, only its first task can find the places.
     """
     problem = f"PARAMS must be a JSON object like '{{\"epochs\": 3}}', got {params!r}"
     try:
@@ -55,12 +56,12 @@ def read_request(source: str, table: str, label: str, params: str, kind: str) ->
     if source and table:
         raise Refused("SOURCE and TABLE are both given: give only one of them")
     name = "TABLE" if table else "SOURCE"
-    conf = _with(name, "source_uri", _read_place(name, table or source), conf)
+    conf = _with(name, "source_uri", _read_place(name, table or source, has_other_disks), conf)
     if kind == "table":
         conf = _with("LABEL", "label_column", label, conf)
         if not (conf.get("label_column") or default_settings(os.environ).label_column):
             raise Refused("LABEL is missing: name the column of the table that the model learns, such as LABEL=churn")
-    return check_settings(conf, kind) if kind else conf
+    return check_settings(conf, kind, has_other_disks=has_other_disks) if kind else conf
 
 
 def _with(name: str, setting: str, value: str, conf: Conf) -> Conf:
@@ -72,7 +73,7 @@ def _with(name: str, setting: str, value: str, conf: Conf) -> Conf:
     return {setting: value, **conf} if value else conf
 
 
-def _read_place(name: str, text: str) -> str:
+def _read_place(name: str, text: str, has_other_disks: bool) -> str:
     """Return SOURCE or TABLE as an absolute path, or as the address of a bucket. Refuses a path that does not exist."""
     if not text or "://" in text:
         return text
@@ -81,6 +82,8 @@ def _read_place(name: str, text: str) -> str:
             f"{name} must have no placeholders except {PLACEHOLDERS}, got {text!r}: {unknown} is not one of them"
         )
     path = os.path.abspath(Path(text).expanduser())  # noqa: PTH100 - resolve() would replace the person's own links
+    if has_other_disks:
+        return path
     # The data date is not known yet, so only the folder above the placeholder can be checked.
     known = Path(before_placeholder(path) + "x").parent if is_dated(path) else Path(path)
     if not known.exists() or (name == "SOURCE" and not known.is_dir() and not recognizes(known)):
@@ -89,7 +92,7 @@ def _read_place(name: str, text: str) -> str:
     return path
 
 
-def check_settings(conf: Conf, kind: str = "images") -> Conf:
+def check_settings(conf: Conf, kind: str = "images", *, has_other_disks: bool = False) -> Conf:
     """Return the settings with absolute paths: a task runs in another folder than the person does.
 
     Raises Refused for whatever the first task would refuse, before Airflow is started.
@@ -97,7 +100,7 @@ def check_settings(conf: Conf, kind: str = "images") -> Conf:
     try:
         settings = settings_from({**conf, "example_kind": kind})
         require_model(settings.model, kind, settings.source_uri)
-        if settings.source_uri and not is_dated(settings.source_uri):
+        if settings.source_uri and not is_dated(settings.source_uri) and not has_other_disks:
             preflight(settings)
     except TenfoldError as error:
         raise Refused(str(error)) from error
@@ -194,8 +197,18 @@ class Backfill:
 
 
 def needed_settings(request: Backfill, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of an Airflow that is started for a backfill, beside those of the environment."""
-    return {BACKFILLS: "@hourly"} if needs_time(request.source) and not environ.get(BACKFILLS) else {}
+    """Return the settings of an Airflow that is started for a backfill, beside those of the environment.
+
+    Raises Refused if only a person knows the minutes of the source.
+    """
+    if not needs_time(request.source) or environ.get(BACKFILLS):
+        return {}
+    if "{minute}" in request.source and not any(environ.get(schedule) for schedule in SCHEDULES):
+        raise Refused(
+            f"the source {request.source} has {{minute}}, but only full hours would have a run: set {BACKFILLS} to a "
+            "schedule with a run for each of its dates, such as '*/15 * * * *'"
+        )
+    return {BACKFILLS: "@hourly"}
 
 
 def read_backfill(dag_id: str, first: str, last: str, reprocess: str, conf: Conf, now: datetime) -> Backfill:
@@ -245,9 +258,10 @@ def _date(name: str, text: str, by_hours: bool) -> datetime:
 
 def _require_dated(conf: Conf, source: str) -> None:
     """Raise Refused if all dates would have the same images or rows."""
-    if conf.get("data_date"):
+    where = "PARAMS" if "data_date" in conf else "the file of TENFOLD_SETTINGS"
+    if data_date := conf.get("data_date", default_settings(os.environ).data_date):
         raise Refused(
-            f"PARAMS must not set data_date, got {conf['data_date']!r}: remove it, because each run uses its own date"
+            f"{where} must not set data_date, got {data_date!r}: remove it, because each run uses its own date"
         )
     if not source:
         raise Refused(

@@ -1,6 +1,7 @@
 """Dates as people have them: the rows of the table in docs/how-to/airflow.md, each checked by Airflow's own objects."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -127,7 +128,25 @@ def test_a_worker_with_another_time_zone_refuses_a_run(
     require_zone(settings_from({"source_uri": source}), timetable, SimpleNamespace(data_interval_start=None))
     # A day of 23 hours says nothing.
     assert (len(refused) >= len(runs) - 2) is bool(refused) is is_refused
-    assert all("set TENFOLD_TIMEZONE of the worker" in each for each in refused)
+    assert all("set TENFOLD_TIMEZONE of the worker, and its TENFOLD_*_SCHEDULE" in each for each in refused)
+
+
+@pytest.mark.parametrize(("worker", "is_refused"), [({}, True), ({"schedule": "0 7 * * *"}, False)])
+def test_a_worker_without_the_schedule_refuses_a_run(
+    monkeypatch: pytest.MonkeyPatch, worker: dict[str, str], is_refused: bool
+) -> None:
+    """For the worker, a day from 07:00 in UTC may be one from midnight in another time zone."""
+    from dags.schedule import require_zone, schedule_from
+
+    dates = Dates(monkeypatch, {}, Path())
+    [run] = dates.backfilled(dates.dag("0 7 * * *"), "2026-03-01", "2026-03-01", DAYS)
+    begin, end = run.data_interval
+    dates.dag(**worker)
+    timetable = schedule_from("SOME_SCHEDULE")["schedule"]
+    refusal = pytest.raises(SettingsError, match=r"\(backfills only \(0 0 .*, and its TENFOLD_\*_SCHEDULE, to those of")
+    with refusal if is_refused else nullcontext():
+        of_run = SimpleNamespace(data_interval_start=begin, data_interval_end=end)
+        require_zone(settings_from({"source_uri": DAYS}), timetable, of_run)
 
 
 # --- the rows of which the timetable decides --------------------------------------------------------------------------
@@ -167,6 +186,19 @@ def hours_without_a_schedule_for_them(dates: Dates) -> None:
         dag, request = dates.dag(schedule), dates.request(first, last, HOURS)
         moments = [run.logical_date for run in dates.backfilled(dag, first, last, HOURS)]
         assert request.has_runs_of_its_hours(moments) is is_right, (schedule, first)
+
+
+def in_the_ui(dates: Dates) -> None:
+    for schedule, zone, first, last in (
+        ("@daily", "UTC", "2026-01-01", "2026-01-30"),
+        ("@daily", "Europe/Berlin", "2026-01-02", "2026-01-30"),
+        ("@daily", "America/New_York", "2026-01-01", "2026-01-29"),
+        ("@hourly", "UTC", "2026-01-01T00:00", "2026-01-30T00:00"),
+    ):
+        dag = dates.dag(schedule, TENFOLD_TIMEZONE=zone)
+        runs = list(dag.iter_dagrun_infos_between(moment("2026-01-01"), moment("2026-01-30")))
+        made = partitions(runs, HOURS if schedule == "@hourly" else DAYS)
+        assert (made[0], made[-1]) == (first, last), (schedule, zone)
 
 
 def other_zones(dates: Dates) -> None:
@@ -330,6 +362,7 @@ BY_TIMETABLE: dict[str, Callable[[Dates], None]] = {
     "`make backfill FROM=2026-01-01T00 TO=2026-01-02T23`, a source with `{hour}`": hours,
     "`make backfill FROM=2026-01-01 TO=2026-01-02`, a source with `{hour}`": hours_of_days,
     "the same, with an Airflow whose DAG has no run for each hour": hours_without_a_schedule_for_them,
+    "a backfill in the UI, from 1 January 0:00 to 30 January 0:00 in UTC": in_the_ui,
     "`TENFOLD_TIMEZONE=America/New_York`": other_zones,
     "`@daily` in Berlin, the day on which summer time begins": summer_time_begins,
     "`@daily` in Berlin, the day on which summer time ends": summer_time_ends,

@@ -14,7 +14,7 @@ import pytest
 from pipeline import storage
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
-from pipeline.dataset.partitions import Partition, save_partition, withdraw_partition
+from pipeline.dataset.partitions import LATEST, Partition, save_partition, withdraw_partition
 from pipeline.errors import DatasetError, SettingsError
 from pipeline.runs.champion import PROMOTE, Entry, move, pointer_of
 from pipeline.runs.choices import Choice, save_choice
@@ -374,6 +374,20 @@ def test_a_scheduled_run_looks_at_what_is_published(
     errors = {"skipped": AirflowSkipException, "refused": SettingsError}
     with pytest.raises(errors[outcome], match=message) if outcome in errors else nullcontext():
         assert retrain._with_name(settings).dataset_name == outcome
+
+
+def test_a_scheduled_run_names_the_datasets_whose_first_event_may_be_lost(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    from dags import retrain
+
+    settings = settings_from({"workspace": str(tmp_path)})
+    for name, partition in {"birds": DAYS[0], "cars": DAYS[0], "flowers": DAYS[0], "samples": LATEST}.items():
+        add_partition(settings, name, partition, NEW)
+    save_choice(settings.workspace, "retrain-cars", Choice("first", 1, 0, {DAYS[0]: NEW}))
+    use_context(monkeypatch, [], "second", "scheduled")
+    assert retrain._with_name(settings).dataset_name == "cars"
+    assert "dates of birds, flowers are published, but no new dataset has started a training" in caplog.text
 
 
 def test_a_damaged_partition_does_not_stop_scheduled_runs_for_other_names(

@@ -7,6 +7,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from scripts.airflow.checks import BACKFILLS, SCHEDULES
+
 ROOT = Path(__file__).parents[2]
 VERSION = "1.34"
 TEMPLATES = sorted((ROOT / "docker" / "kubernetes").glob("*.yaml"))
@@ -73,6 +75,13 @@ def test_only_a_training_requests_a_gpu():
 def test_a_pod_has_the_time_zone_of_the_days(pod: Any):
     [container] = pod["spec"]["containers"]
     assert {"name": "TENFOLD_TIMEZONE", "value": "UTC"} in container["env"]
+
+
+def test_a_pod_has_room_for_the_schedules_and_their_settings(pod: Any):
+    """Without the schedule of its DAG, the first task refuses the run of a date: it may be one of another time zone."""
+    [container] = pod["spec"]["containers"]
+    named = {each["name"] for each in container["env"]}
+    assert {*SCHEDULES, BACKFILLS, "TENFOLD_SETTINGS"} <= named
 
 
 def test_a_form_may_reach_only_listed_places(pod: Any):

@@ -121,6 +121,24 @@ def test_the_command_of_a_backfill_has_the_source(workspace: Path, source: Path)
     ]
 
 
+@pytest.mark.parametrize(
+    ("now", "zone", "commands"),
+    [
+        ("2026-01-12T09:00Z", "UTC", ["make backfill FROM=2026-01-09 TO=2026-01-11 REPROCESS=all"]),
+        ("2026-01-09T23:30Z", "UTC", []),
+        ("2026-01-09T23:30Z", "Europe/Berlin", ["make backfill FROM=2026-01-09 TO=2026-01-09 REPROCESS=all"]),
+    ],
+)
+def test_dates_that_are_over_and_left_no_file_have_a_command(
+    workspace: Path, now: str, zone: str, commands: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    """A run that fails before it lists its source leaves none."""
+    monkeypatch.setenv("TENFOLD_TIMEZONE", zone)
+    dates = dates_of(settings_of(workspace), now=datetime.fromisoformat(now))
+    assert [each.command.partition(" SOURCE=")[0] for each in dates.later] == commands
+    assert len(dates.mends) == 2
+
+
 def test_the_command_of_a_backfill_has_the_settings_of_the_dates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TENFOLD_WORKSPACE", str(tmp_path / "w"))
     usual = {"source_uri": str(tmp_path / "{date}.csv"), "label_column": "churn", "example_kind": "table"}
@@ -472,7 +490,9 @@ def test_the_command_shows_a_line_for_each_month_and_the_problems(copied: Path, 
     assert "\n2026-01  ##o-oxo~\n" in text
     assert "  2026-01-04  1 date missing\n  2026-01-06  not published: " in text
     assert "  2026-01-08  published, drifted: the drift of sizes is " in text
-    assert text.count("make backfill FROM=") == 2
+    mends, _, later = text.partition("No run listed the source of a date after 2026-01-08.")
+    assert mends.count("make backfill FROM=") == 2
+    assert later.count("make backfill FROM=2026-01-09 TO=") == 1
     for state, count in {"failed": 1, "missing": 1, "drift": 1, "published": 3, "seen": 2}.items():
         assert f"  {MARKS[state]} {count:>5}  {STATES[state]}\n" in text
 
@@ -512,7 +532,7 @@ def test_the_command_has_an_answer_for_programs(copied: Path, capsys: pytest.Cap
     answer = json.loads(shown(copied, capsys, "--json", "--all"))
     assert answer == json.loads(shown(copied, capsys, "--json"))
     assert answer["dates"][1]["date"] == "2026-01-02"
-    assert {"dataset_name", "folder", "step", "champion", "counts", "days", "gaps", "mends"} <= answer.keys()
+    assert {"dataset_name", "folder", "step", "champion", "counts", "days", "gaps", "mends", "later"} <= answer.keys()
 
 
 def test_the_command_refuses_what_no_dataset_name_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

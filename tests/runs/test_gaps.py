@@ -1,10 +1,10 @@
 """The usual step between dates, and the dates that are missing."""
 
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from pipeline.runs.gaps import gaps_between, missing_days, usual_step
+from pipeline.runs.gaps import gap_until, gaps_between, missing_days, usual_steps
 
 
 def days(first: str, count: int, weekdays: range = range(7)) -> list[str]:
@@ -65,20 +65,46 @@ HOURS = [f"2026-01-{day:02d}T{hour:02d}:00" for day in (1, 2) for hour in range(
             "6 hours",
             [("2026-10-25T04:00", "2026-10-25T04:00", 1)],
         ),
+        # A source of days that became one of hours.
+        (
+            without([*days("2025-12-01", 30), *HOURS], "2025-12-03", "2026-01-01T05:00"),
+            "hour",
+            [("2025-12-03", "2025-12-03", 1), ("2026-01-01T05:00", "2026-01-01T05:00", 1)],
+        ),
     ],
 )  # fmt: skip
 def test_gaps_follow_from_the_usual_step(dates: list[str], step: str | None, gaps: list[tuple[str, str, int]]):
-    found = usual_step(dates)
+    steps = usual_steps(dates)
+    found = steps.of(dates[-1]) if dates else None
     assert (found and str(found)) == step
-    assert [(each.first, each.last, each.dates) for each in (gaps_between(dates, found) if found else ())] == gaps
+    assert [(each.first, each.last, each.dates) for each in gaps_between(dates, steps)] == gaps
 
 
 def test_a_gap_of_centuries_between_minutes_is_found_at_once():
     dates = ["0001-01-01T00:00", "0001-01-01T00:01", "0001-01-01T00:02", "2026-01-01T00:00"]
-    step = usual_step(dates)
-    assert step
-    [gap] = gaps_between(dates, step)
+    [gap] = gaps_between(dates, usual_steps(dates))
     assert (gap.first, gap.last, gap.dates) == ("0001-01-01T00:03", "2025-12-31T23:59", 1_065_047_037)
+
+
+@pytest.mark.parametrize(
+    ("dates", "gap"),
+    [
+        (["2026-02-27"], None),
+        (["2026-02-26", "2026-02-27"], ("2026-02-28", "2026-03-03", 4)),
+        (["2026-02-26", "2026-02-27", "2026-02-28", "2026-03-03"], None),
+        (["2026-03-08", "2026-03-09"], None),
+        (days("2026-02-02", 19, range(5)), ("2026-02-23", "2026-03-03", 7)),
+        # The week from 2 March is not over.
+        (["2026-02-09", "2026-02-16"], ("2026-02-23", "2026-02-23", 1)),
+        (["2025-11-01", "2025-12-01"], ("2026-01-01", "2026-02-01", 2)),
+        (["2026-03-04T03:00", "2026-03-04T04:00"], ("2026-03-04T05:00", "2026-03-04T06:00", 2)),
+        (["2026-03-01", "2026-03-02", "2026-03-04T05:00", "2026-03-04T06:00"], None),
+        (["2026-03-04T06:30", "2026-03-04T06:45"], ("2026-03-04T07:00", "2026-03-04T07:15", 2)),
+    ],
+)
+def test_only_dates_that_are_over_are_missing_at_the_end(dates: list[str], gap: tuple[str, str, int] | None):
+    found = gap_until(datetime(2026, 3, 4, 7, 31, tzinfo=UTC), dates[-1], usual_steps(dates))
+    assert (found and (found.first, found.last, found.dates)) == gap
 
 
 @pytest.mark.parametrize(
@@ -92,6 +118,6 @@ def test_a_gap_of_centuries_between_minutes_is_found_at_once():
     ],
 )
 def test_missing_days_are_those_on_which_a_date_is_expected(dates: list[str], missing: list[str]):
-    step = usual_step(dates)
-    assert step
-    assert [day for gap in gaps_between(dates, step) for day in missing_days(gap, step)] == missing
+    steps = usual_steps(dates)
+    found = [(gap, step) for gap in gaps_between(dates, steps) if (step := steps.of(gap.first))]
+    assert [day for gap, step in found for day in missing_days(gap, step)] == missing

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from pipeline.runs.gaps import gaps_between, usual_step
+from pipeline.runs.gaps import gaps_between, usual_steps
 from pipeline.runs.mends import MAX_MENDS, MAX_RUNS, mends_of
 
 NOW = datetime(2026, 11, 29, 7, 30, tzinfo=UTC)
@@ -19,9 +19,8 @@ def days(first: str, count: int, weekdays: range = range(7)) -> list[str]:
 
 def spans(published: list[str], failed: list[str], names: list[str]) -> list[tuple[str, str]]:
     """Return the first and the last date of each command. The step is that of the published dates."""
-    step = usual_step(published)
-    assert step
-    mends = mends_of(failed, gaps_between(sorted(names), step), step, lambda first, last: f"{first} {last}", NOW)
+    steps = usual_steps(published)
+    mends = mends_of(failed, gaps_between(sorted(names), steps), steps, lambda first, last: f"{first} {last}", NOW)
     assert [each.command for each in mends] == [f"{each.first} {each.last}" for each in mends]
     return [(each.first, each.last) for each in mends]
 
@@ -51,6 +50,12 @@ QUARTERS = [f"2026-01-01T{hour:02d}:{minute:02d}" for hour in range(3) for minut
             [(f"2026-01-01T{each}",) * 2 for each in ("00:15", "02:00")],
         ),
         (QUARTERS, ["2026-01-01", "2026-01-01T00:15"], [("2026-01-01", "2026-01-01"), ("2026-01-01T00:15",) * 2]),
+        # A missing day before the hours of a source needs a run of this day.
+        (
+            [*days("2026-01-05", 3), "2026-01-09", "2026-01-10T00:00", "2026-01-10T01:00", "2026-01-10T02:00"],
+            [],
+            [("2026-01-08", "2026-01-08")],
+        ),
         # `make backfill` refuses today, and this hour.
         (days("2026-11-20", 5), ["2026-11-28", "2026-11-29"], [("2026-11-25", "2026-11-28")]),
         (

@@ -52,16 +52,27 @@ class Server(ThreadingHTTPServer):
         self.answers_creations = True
         """Whether a creation is answered before the client gives up."""
         self.backfills: list[dict[str, Any]] = []
+        self.cancelled: list[int] = []
+        """The backfills that the client has cancelled."""
         self.runs: dict[int, dict[str, Any]] = {}
         self.days = [1, 2]
         self.dates: list[str] = []
         """The dates of a backfill that were never run, according to the schedule."""
         self.schedule = "backfills only (0 0 * * *)"
+        self.looks_without_runs = 0
+        """Looks at the runs until those of the first backfill appear: Airflow stores a backfill before its runs."""
+        self.refusals_until_closed = 0
+        """Creations that are refused until Airflow closes a backfill. Without it, only the client closes one."""
         self.looks_to_the_end = 3
         self.starts_late = False
         """Whether the scheduler, which has read the runs, starts one of them after they were marked as failed."""
 
     def create(self, body: dict[str, Any]) -> tuple[int, Any]:
+        if any(not made["completed_at"] for made in self.backfills):
+            self.refusals_until_closed -= 1
+            if not self.refusals_until_closed:
+                self.backfills[-1]["completed_at"] = now()
+            return 409, {"detail": "There is already a running backfill for dag dag."}
         code = self.creations.pop(0) if self.creations else 200
         if code == 200 or self.made_though_it_failed:
             self.make(body)
@@ -83,6 +94,9 @@ class Server(ThreadingHTTPServer):
             }
 
     def look(self) -> list[dict[str, Any]]:
+        if self.backfills and self.looks_without_runs:
+            self.looks_without_runs -= 1
+            return []
         self.looks_to_the_end -= bool(self.runs)
         seen = [dict(run) for run in self.runs.values()]
         if self.starts_late:
@@ -128,7 +142,9 @@ class Handler(Answering):
             self.answer(200, {"dag_runs": runs[begin : begin + count], "total_entries": len(runs)})
 
     def do_PUT(self) -> None:
-        self.server.backfills[int(self.path.split("/")[-2])]["completed_at"] = "2026-02-01T00:00:00Z"
+        backfill = int(self.path.split("/")[-2])
+        self.server.cancelled.append(backfill)
+        self.server.backfills[backfill]["completed_at"] = "2026-02-01T00:00:00Z"
         self.server.move("queued", "failed")
         self.answer(200, {})
 
@@ -193,12 +209,44 @@ def test_a_backfill_created_despite_a_failed_answer_is_not_created_twice(server:
     assert len(server.backfills) == 1
 
 
-def test_a_backfill_without_runs_is_closed_and_created_again(server: Server) -> None:
+def test_a_backfill_whose_creation_failed_is_created_again_when_airflow_has_closed_it(server: Server) -> None:
     server.days = []
     server.make(WANTED.body())
-    server.days = [1, 2]
+    server.days, server.refusals_until_closed = [1, 2], 3
     assert [run["state"] for run in backfill(server, Signals()).runs] == ["success", "success"]
-    assert [made["completed_at"] is not None for made in server.backfills] == [True, True]
+    assert server.cancelled == [1]
+
+
+def test_a_backfill_is_not_cancelled_while_its_runs_are_created(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Airflow would keep these runs in the queue for ever, and a second backfill would have none."""
+    server.creations, server.made_though_it_failed, server.looks_without_runs = [504], True, 5
+    outcome = backfill(server, Signals())
+    assert [run["state"] for run in outcome.runs] == ["success", "success"]
+    assert (len(server.backfills), server.cancelled) == (1, [0])
+    assert capsys.readouterr().out.count("Airflow is still creating the runs of a backfill") == 1
+
+
+def test_runs_are_followed_if_airflow_closed_their_backfill_while_it_created_them(server: Server) -> None:
+    """It closes a backfill that has no runs after two minutes. Another backfill then finds these runs under way."""
+    server.make(WANTED.body())
+    server.looks_without_runs, server.refusals_until_closed = 3, 1
+    days, server.days = server.days, []
+    outcome = backfill(server, Signals())
+    assert len(server.backfills) == 2
+    assert [run["logical_date"][8:10] for run in outcome.runs] == [f"0{day}" for day in days]
+
+
+def test_an_interruption_does_not_cancel_a_backfill_whose_runs_are_created(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.make(WANTED.body())
+    server.looks_without_runs = 1
+    with closing(client_of(server)) as client:
+        BackfillRuns(client, WANTED).cancel()
+    assert server.cancelled == []
+    assert "The backfill is not cancelled, because Airflow is still creating its runs" in capsys.readouterr().out
 
 
 def test_the_same_backfill_is_followed_if_it_is_running(server: Server) -> None:
@@ -218,10 +266,10 @@ def test_an_ended_backfill_that_is_not_closed_yet_delays_the_next_one(
 ) -> None:
     server.make({**WANTED.body(), "dag_run_conf": {}})
     server.move("queued", "success")
-    server.creations = [409, 409]
+    server.refusals_until_closed = 2
     backfill(server, Signals())
     assert len(server.backfills) == 2
-    assert capsys.readouterr().out.count("Airflow has not closed an earlier backfill yet") == 1
+    assert capsys.readouterr().out.count("or has not closed an earlier one yet: trying again") == 1
 
 
 def test_runs_are_read_from_several_pages(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,6 +66,10 @@ def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ),
         ({"TENFOLD_DATASET_SCHEDULE": "@daily"}, "TENFOLD_DATASET_SCHEDULE needs a settings file"),
         (
+            {"TENFOLD_SETTINGS": "{dated}", "TENFOLD_DATASET_SCHEDULE": "@daily"},
+            "TENFOLD_DATASET_SCHEDULE needs settings without data_date, got '2026-01-31' in .*dated.toml: remove it",
+        ),
+        (
             {"TENFOLD_SETTINGS": "{file}", "TENFOLD_TABULAR_SCHEDULE": "@daily"},
             "TENFOLD_TABULAR_SCHEDULE needs a settings file with a label_column",
         ),
@@ -104,7 +108,8 @@ def test_an_invalid_schedule_is_refused(environ: dict[str, str], what: str, tmp_
     (tmp_path / "file.toml").write_text('source_uri = "/data/{date}"')
     (tmp_path / "bad.toml").write_text('source_ur = "/data/{date}"')
     (tmp_path / "true.toml").write_text("epochs = true")
-    places = {name: tmp_path / f"{name}.toml" for name in ("file", "bad", "true")}
+    (tmp_path / "dated.toml").write_text('source_uri = "/data/{date}"\ndata_date = "2026-01-31"')
+    places = {name: tmp_path / f"{name}.toml" for name in ("file", "bad", "true", "dated")}
     with pytest.raises(Refused, match=what):
         check_schedule({name: value.format(**places) for name, value in environ.items()})
 
@@ -232,6 +237,7 @@ def test_the_source_can_be_a_list(tmp_path: Path) -> None:
 
 NOW = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
 DATED, BY_HOUR = {"source_uri": "/data/{date}"}, {"source_uri": "/data/{date}/{hour}"}
+BY_MINUTE = {"source_uri": "/data/{date}/{hour}{minute}"}
 
 
 @pytest.mark.parametrize(
@@ -357,12 +363,20 @@ def test_the_request_to_airflow_in_hours_and_in_time_zones(
         (DATED, {}, {}),
         (BY_HOUR, {}, {"TENFOLD_BACKFILL_SCHEDULE": "@hourly"}),
         (BY_HOUR, {"TENFOLD_BACKFILL_SCHEDULE": "0 */6 * * *"}, {}),
+        (BY_MINUTE, {"TENFOLD_BACKFILL_SCHEDULE": "*/15 * * * *"}, {}),
+        (BY_MINUTE, {"TENFOLD_DATASET_SCHEDULE": "*/15 * * * *"}, {"TENFOLD_BACKFILL_SCHEDULE": "@hourly"}),
     ],
 )
 def test_an_airflow_that_is_started_for_hours_has_runs_for_hours(
     conf: Conf, environ: dict[str, str], needed: dict[str, str]
 ) -> None:
     assert needed_settings(read_backfill("dag", "2026-01-01", "2026-01-02", "", conf, NOW), environ) == needed
+
+
+def test_an_airflow_is_not_started_for_minutes_that_it_would_leave_out() -> None:
+    request = read_backfill("dag", "2026-01-01", "2026-01-02", "", BY_MINUTE, NOW)
+    with pytest.raises(Refused, match=r"has {minute}, .*: set TENFOLD_BACKFILL_SCHEDULE to .*, such as '\*/15 \* "):
+        needed_settings(request, {})
 
 
 @pytest.mark.parametrize(
@@ -378,6 +392,17 @@ def test_a_source_with_the_same_images_for_all_dates_is_refused(
 ) -> None:
     monkeypatch.delenv("TENFOLD_SETTINGS", raising=False)
     with pytest.raises(Refused, match=what):
+        read_backfill("dag", "2026-01-29", "2026-01-30", "", conf, NOW)
+
+
+@pytest.mark.parametrize(("conf", "is_refused"), [(DATED, True), ({**DATED, "data_date": ""}, False)])
+def test_a_data_date_of_the_settings_file_would_be_that_of_all_dates(
+    conf: Conf, is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "s.toml").write_text('data_date = "2026-01-31"')
+    monkeypatch.setenv("TENFOLD_SETTINGS", str(tmp_path / "s.toml"))
+    refusal = pytest.raises(Refused, match="the file of TENFOLD_SETTINGS must not set data_date, got '2026-01-31'")
+    with refusal if is_refused else nullcontext():
         read_backfill("dag", "2026-01-29", "2026-01-30", "", conf, NOW)
 
 
@@ -399,6 +424,18 @@ def backfill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., B
         return backfill_of(args, layout)
 
     return read
+
+
+def test_the_source_of_an_airflow_elsewhere_need_not_exist_here(
+    backfill: Callable[..., Backfill], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Refused, match="does not exist"):
+        backfill("--source", "/nowhere/{date}")
+    monkeypatch.setenv("TENFOLD_AIRFLOW_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("TENFOLD_AIRFLOW_PASSWORD", "password")
+    assert backfill("--source", "/nowhere/{date}").conf == {"source_uri": "/nowhere/{date}"}
+    undated = read_request("/nowhere", "", "", "", "images", has_other_disks=True)
+    assert undated == {"source_uri": "/nowhere"}
 
 
 LABEL = json.dumps({"label_column": "churn"})

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from scripts.airflow.backfill import RetrainRuns
+from scripts.airflow.backfill import Outcome, RetrainRuns, failure_before
 from scripts.airflow.client import Client
 from scripts.airflow.commands import own_airflow
 from scripts.airflow.embedded import Embedded
@@ -133,3 +133,71 @@ def test_a_temporary_airflow_has_no_schedule_of_retrain(tmp_path: Path, monkeypa
     with pytest.raises(Failed, match="no process"), own_airflow(layout, "image_dataset", Signals()):
         pass
     assert seen == [""]
+
+
+class Trainings(ThreadingHTTPServer):
+    """Answers with runs of `retrain`, each with its state and the dataset that it chose, and with one date."""
+
+    def __init__(self, runs: Sequence[tuple[str, str | None]]) -> None:
+        super().__init__(("127.0.0.1", 0), TrainingsHandler)
+        self.states = [state for state, _ in runs]
+        self.datasets: dict[str, object] = {f"run{number}": dataset for number, (_, dataset) in enumerate(runs)}
+        self.datasets["date"] = {"dataset": "/workspace/datasets/birds/v1"}
+
+
+class TrainingsHandler(Answering):
+    server: Trainings
+
+    def do_POST(self) -> None:
+        self.answer(200, {"access_token": "t"})
+
+    def do_GET(self) -> None:
+        path = self.path.split("?")[0]
+        if path.endswith("/taskInstances"):
+            task = {"task_id": "train", "state": "failed", "try_number": 1, "map_index": 0, "end_date": AFTER}
+            self.answer(200, {"task_instances": [task], "total_entries": 1})
+        elif "/xcomEntries/" in path:
+            dataset = self.server.datasets[path.split("/dagRuns/")[1].split("/")[0]]
+            self.answer(200 if dataset else 404, {"value": dataset})
+        elif "/logs/" in path:
+            self.answer(200, {"content": [{"error_detail": [{"exc_type": "ValueError", "exc_value": "no GPU"}]}]})
+        else:
+            runs = [
+                {"dag_run_id": f"run{number}", "state": state, "run_after": f"2026-02-01T12:00:{number:02d}Z"}
+                for number, state in enumerate(self.server.states)
+            ]
+            self.answer(200, {"dag_runs": runs, "total_entries": len(runs)})
+
+
+BIRDS, CATS = "/workspace/datasets/birds/windows/w1", "/workspace/datasets/cats/v1"
+
+
+@pytest.mark.parametrize(
+    ("runs", "is_named"),
+    [
+        ([("failed", BIRDS)], True),
+        ([("failed", BIRDS), ("success", None)], True),  # The newer run was skipped: the first one served it.
+        ([("failed", BIRDS), ("success", CATS)], True),
+        ([("success", BIRDS), ("failed", None)], True),  # Its choice failed.
+        ([("failed", BIRDS), ("success", BIRDS)], False),
+        ([("failed", CATS)], False),
+        ([("success", None)], False),
+        ([], False),
+    ],
+)
+def test_a_failed_training_is_named_if_no_dataset_is_new(
+    runs: Sequence[tuple[str, str | None]], is_named: bool
+) -> None:
+    server = Trainings(runs)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    since = time_of(SINCE)
+    assert since
+    skipped = Outcome(since, [], [{"dag_run_id": "date"}], [])
+    with closing(Client(f"http://127.0.0.1:{server.server_port}", "p", "retrain", PausedTime().patience())) as trainer:
+        lines = failure_before(trainer, trainer.of("image_dataset"), skipped)
+    server.shutdown()
+    thread.join()
+    server.server_close()
+    assert len(lines) == 2 * is_named
+    assert not is_named or ("trigger retrain" in lines[0] and "train failed: ValueError: no GPU" in lines[1])
