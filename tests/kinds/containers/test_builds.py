@@ -45,7 +45,7 @@ def content_of(result: dict[str, Any]) -> dict[str, bytes]:
 def expected(tmp_path: Path) -> dict[str, Any]:
     """The dataset of the folder of the images."""
     result = built(folder(tmp_path / "folder", drawn()), tmp_path / "expected")
-    assert (result["rejected"], sum(result["examples"].values())) == (1, 25)
+    assert (result["rejected"], sum(result["examples"].values())) == (2, 25)
     return result
 
 

@@ -80,3 +80,10 @@ def test_a_number_that_no_line_of_the_label_file_has_is_named(tmp_path: Path, co
     (tmp_path / "labels.txt").write_text("0:daisy\n2:rose\n")
     with pytest.raises(SourceError, match="a label is 1, but none of the 2 lines of the label file has this number"):
         Found(write(tmp_path, {"image": jpeg(1), "label": 1}), copies)
+
+
+@pytest.mark.parametrize("feature", ["image/encoded", "image"])
+def test_a_record_with_an_empty_image_holds_images(feature: str, tmp_path: Path, copies: str):
+    place = write(tmp_path, {feature: b"", "label": b"cat"}, {feature: jpeg(1), "label": b"dog"})
+    found = Found(place, copies, kind="auto")
+    assert [image.size for image in found.images.values()] == [0, len(jpeg(1))]

@@ -45,7 +45,7 @@ def holds_images(file: IO[bytes]) -> bool:
     """Whether the first record has the bytes of an image, in a feature of any name."""
     record = next(records_of(_records(file), Path("its first record")), None)
     features = {} if record is None else decode(record)
-    return isinstance(_feature(features, IMAGE, ""), bytes) or any(map(_begins_with_image, features.values()))
+    return isinstance(_content(features, ""), bytes) or any(map(_begins_with_image, features.values()))
 
 
 def _begins_with_image(values: list[Any]) -> bool:
@@ -124,7 +124,7 @@ def _image(
         known = first_of(sorted(features), _MAX_SHOWN)
         return f"no {noun}: name the feature of the {noun}s in {setting} ({known})"
 
-    content = _feature(features, IMAGE, options.path_column)
+    content = _content(features, options.path_column)
     if not isinstance(content, bytes):
         return no("image", IMAGE, "path_column")
     values, boxes = _values(features, LABEL, options.label_column), _boxes(features, classes)
@@ -175,6 +175,11 @@ def _optional(features: Mapping[str, list[Any]], role: str, wanted: str) -> str:
         shown = first_of(sorted(features), _MAX_SHOWN)
         raise ValueError(f"{role}_column is {wanted!r}, but its features are {shown}: name one of these, or none")
     return text_of(_feature(features, COLUMNS[role], wanted))
+
+
+def _content(features: Mapping[str, list[Any]], wanted: str) -> Any:
+    """Return the first value of the feature of the images. An empty image is one, which is rejected later."""
+    return next((features[name][0] for name in _names(IMAGE, wanted) if features.get(name)), None)
 
 
 def _names(usual: Sequence[str], wanted: str) -> Sequence[str]:
