@@ -49,7 +49,18 @@ class Fields(NamedTuple):
     """The settings that name a field which no image has, and this field."""
 
 
-Item = ContainedImage | Skipped | Classes | BoxForms | Fields
+class LabelForms(NamedTuple):
+    """The forms of the labels of a container whose format may have texts or numbers. It follows the images.
+
+    The keys say what has such labels: images or boxes. The values are the first of these labels, for an error.
+    """
+
+    texts: dict[str, str]
+    numbers: dict[str, str]
+    """Numbers that the container does not name."""
+
+
+Item = ContainedImage | Skipped | Classes | BoxForms | Fields | LabelForms
 """What a format yields."""
 
 

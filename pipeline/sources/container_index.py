@@ -23,7 +23,7 @@ from pipeline import storage
 from pipeline.errors import SourceError
 from pipeline.sources import Box, Classes, Found, Listed, Skipped, SourceOptions
 from pipeline.sources.box_forms import BoxForms, with_corners
-from pipeline.sources.container_formats import START, Fields
+from pipeline.sources.container_formats import START, Fields, LabelForms
 from pipeline.sources.container_rows import (
     BATCH_ROWS,
     ROWS,
@@ -266,6 +266,8 @@ class _Total:
         self._first_with_classes = self._first_with_boxes = self._first_with_numbers = ""
         self._numbers: dict[str, None] = {}
         """Labels that are numbers, from pieces that state no classes. A dictionary keeps their order."""
+        self._label_forms = LabelForms({}, {})
+        """As of one container, with the file of each label."""
         self.no_split = ""
         """A value in place of a split that names none, with its file; empty if all values do."""
         self._states_splits = False
@@ -298,6 +300,8 @@ class _Total:
             self._add_box_forms(place, BoxForms(**piece.box_forms))
         if piece.fields:
             self._add_fields(place, Fields(**piece.fields))
+        if piece.label_forms:
+            self._add_label_forms(place, LabelForms(**piece.label_forms))
 
     def _add_classes(self, place: Place, classes: list[str]) -> None:
         if self.classes is None:
@@ -315,6 +319,20 @@ class _Total:
             raise SourceError(
                 f"{self._first_with_classes} names the classes, but {self._first_with_numbers} names none and has the "
                 f"label {unnamed}: they would become different classes. Write both with the names of the classes"
+            )
+
+    def _add_label_forms(self, place: Place, forms: LabelForms) -> None:
+        for before, found in zip(self._label_forms, forms, strict=True):
+            for labeled, first in found.items():
+                before.setdefault(labeled, f"{place} has {first}")
+
+    def require_one_form(self) -> None:
+        """Raise SourceError if some labels are texts and others are numbers, which may name the same classes."""
+        texts, numbers = self._label_forms
+        for labeled in texts.keys() & numbers.keys():
+            raise SourceError(
+                f"{texts[labeled]}, but {numbers[labeled]}, without a text: one class would become two. Name one of "
+                "these features in label_column, so that images without it are skipped, or write all texts"
             )
 
     def _add_fields(self, place: Place, fields: Fields) -> None:
@@ -380,6 +398,7 @@ def _read_all(pieces: Sequence[Piece], files: Sequence[Files], options: SourceOp
             total.add(piece.container, description)
             advance(1)
     total.require_names()
+    total.require_one_form()
     total.require_fields()
     total.require_splits()
     return total

@@ -34,6 +34,7 @@ from pipeline.sources.container_formats import (
     Fields,
     Format,
     Item,
+    LabelForms,
     in_one_spelling,
     name_of,
 )
@@ -44,7 +45,7 @@ from pipeline.sources.suffixes import suffix_of
 from pipeline.storage import BucketPath, Place
 from pipeline.system.os_errors import cause_of, unless_missing
 
-FORMAT = 7
+FORMAT = 8
 """Increase this if the files of an index change. Containers are then read again."""
 BATCH_ROWS = 4096
 """At most this many rows are Python objects at the same time."""
@@ -135,6 +136,8 @@ class Description:
     """The fields of BoxForms, if the container does not tell the form of its boxes."""
     fields: dict[str, Any] | None = None
     """Those of Fields, if a setting names a field and there is an image."""
+    label_forms: dict[str, Any] | None = None
+    """Those of LabelForms, if the labels of the format may be texts or numbers."""
     no_split: str = ""
     """The first value in place of a split that names none; empty if all values do."""
     states_splits: bool = False
@@ -363,6 +366,8 @@ def _read(piece: Piece, file: Path, files: Files, options: SourceOptions) -> Des
                     description.box_forms = asdict(item)
                 elif isinstance(item, Fields):
                     description.fields = item._asdict() if folders else None
+                elif isinstance(item, LabelForms):
+                    description.label_forms = item._asdict()
                 elif isinstance(item, Skipped):
                     number += 1
                     yield Row(bytes_of(f"{container.key}/{item.key}"), reason=item.reason)

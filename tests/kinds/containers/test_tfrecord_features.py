@@ -60,6 +60,50 @@ def test_an_empty_text_is_no_label(tmp_path: Path, copies: str):
     assert list(Found(write(tmp_path, *records), copies).labels.values()) == [("0",), ("1",)]
 
 
+TEXT, NUMBER = "image/class/text", "image/class/label"
+
+
+@pytest.mark.parametrize("unnamed", [{TEXT: b""}, {}], ids=["an empty text", "no text"])
+@pytest.mark.parametrize("files", [1, 2])
+def test_labels_of_which_some_are_texts_and_some_are_numbers_are_refused(
+    unnamed: dict[str, Any], files: int, tmp_path: Path, copies: str
+):
+    """The number 3 would be another class than cat."""
+    named = [{"image/encoded": jpeg(n), TEXT: b"cat", NUMBER: 3} for n in range(2)]
+    others = [{"image/encoded": jpeg(2), **unnamed, NUMBER: 3}]
+    write(tmp_path, *named, *others * (files == 1))
+    if files == 2:
+        write(tmp_path, *others, name="b.tfrecord")
+    with pytest.raises(
+        SourceError,
+        match=r"a\.tfrecord has the label 'cat' in image/class/text, but .*[ab]\.tfrecord has the label '3' in "
+        r"image/class/label, without a text: one class would become two\. Name one of these features in label_column",
+    ):
+        Found(tmp_path, copies)
+    assert list(Found(tmp_path, copies, label_column=NUMBER).labels.values()) == [("3",)] * 3
+    assert list(Found(tmp_path, copies, label_column=TEXT).labels.values()) == [("cat",)] * 2
+
+
+def test_the_boxes_of_a_source_have_labels_of_one_form(tmp_path: Path, copies: str):
+    sides = {f"image/object/bbox/{side}": [0.25, 0.5] for side in ("xmin", "ymin", "xmax", "ymax")}
+    image = {"image/encoded": jpeg(1), "image/width": 10, "image/height": 10, TEXT: b"street", **sides}
+    texts, numbers = "image/object/class/text", "image/object/class/label"
+    place = write(tmp_path, {**image, texts: [b"cat", b""], numbers: [3, 3]}, {**image, numbers: [3, -1]})
+    with pytest.raises(SourceError, match=f"the label 'cat' in {texts}, but .* has the label '3' in {numbers}, without"):
+        Found(place, copies)
+    found = Found(place, copies, label_column=numbers)
+    assert [[box.label for box in image.boxes] for image in found.images.values()] == [["3", "3"], ["3"]]
+
+
+def test_a_negative_number_is_no_label(tmp_path: Path, copies: str):
+    records = [{"image/encoded": jpeg(n), TEXT: b"", NUMBER: n - 1} for n in range(3)]
+    found = Found(write(tmp_path, *records), copies)
+    assert (list(found.labels.values()), list(found.skipped.values())) == ([("0",), ("1",)], ["no label"])
+    records = [{"image/encoded": jpeg(n), "label": n - 1} for n in range(3)]
+    found = Found(write(tmp_path, *records), copies)
+    assert (list(found.labels.values()), list(found.skipped.values())) == ([("0",), ("1",)], ["no label"])
+
+
 @pytest.mark.parametrize(
     ("lines", "names"),
     [
