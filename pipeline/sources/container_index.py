@@ -43,13 +43,12 @@ from pipeline.sources.container_rows import (
     undivided,
 )
 from pipeline.sources.folder import are_splits, named_by_folders
-from pipeline.sources.kept_files import hash_of, kept_folder, note_use
+from pipeline.sources.kept_files import has_checksum, hash_of, kept_folder, note_use, read_kept, write_kept
 from pipeline.sources.key_range import KeyRange, bytes_of, range_bytes, text_of_key
 from pipeline.sources.sorted_rows import SortedRows, write_sorted
 from pipeline.sources.split_names import split_of_path, split_of_word
 from pipeline.storage import BucketPath, Place
 from pipeline.system.arrow import little_memory
-from pipeline.system.os_errors import unless_missing
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import progress
 
@@ -80,6 +79,8 @@ class _Known:
     states_splits: bool
     """Whether the splits count that the rows state."""
     classes: Sequence[str] | None
+    crc32c: int
+    """That of the rows of the index."""
 
     def pieces_of(self, containers: Sequence[Container]) -> list[Piece]:
         """Return the pieces of the source."""
@@ -150,7 +151,7 @@ def open_index(
     """Give the index of a source of some containers. What is missing of it is made first.
 
     `others` are the files beside the containers. If only a range of the keys is read, another task has just read the
-    boundaries of the ranges. It noted which files the run uses, and removed old ones.
+    boundaries of the ranges. It checked the index, noted which files the run uses, and removed old ones.
 
     Raises:
         SourceError: If a container cannot be read.
@@ -158,6 +159,8 @@ def open_index(
     with little_memory():
         stored = _Stored.of(containers, others, options)
         content = stored.load(containers, options, notes_use=not is_range)
+        if content and not is_range and not has_checksum(stored.rows, content.crc32c):
+            content = None
         if content is None:
             pieces = list(pieces_of(containers, options, range_bytes()))
             files = files_of(pieces, options)
@@ -237,7 +240,7 @@ class _Stored:
         # Noted first: from now on, no listing of another source removes the files.
         if notes_use:
             note_use([self.rows, self.description, *(each["bounds"] for each in self.of_containers)])
-        content = unless_missing(partial(storage.read_json, self.description))
+        content = read_kept(self.description)
         if not content or not self.rows.is_file():
             return None
         found = _Known(**content)
@@ -248,7 +251,7 @@ class _Stored:
 
     def save(self, content: _Known) -> None:
         storage.sync_folder(self.rows.parent)
-        storage.write_json(self.description, asdict(content), synced=True)
+        write_kept(self.description, asdict(content))
 
 
 class _Total:
@@ -451,6 +454,7 @@ def _write_index(
         has_splits=has_splits,
         states_splits=not found.no_split,
         classes=found.classes,
+        crc32c=storage.crc32c_of(place),
     )
 
 

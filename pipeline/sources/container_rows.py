@@ -38,7 +38,15 @@ from pipeline.sources.container_formats import (
     in_one_spelling,
     name_of,
 )
-from pipeline.sources.kept_files import hash_of, kept_folder, note_use, remove_unused
+from pipeline.sources.kept_files import (
+    has_checksum,
+    hash_of,
+    kept_folder,
+    note_use,
+    read_kept,
+    remove_unused,
+    write_kept,
+)
 from pipeline.sources.key_range import bytes_of, text_of_key
 from pipeline.sources.split_names import split_of_word
 from pipeline.sources.suffixes import suffix_of
@@ -142,6 +150,8 @@ class Description:
     """The first value in place of a split that names none; empty if all values do."""
     states_splits: bool = False
     """Whether a value names a split."""
+    crc32c: int = 0
+    """That of the file of rows."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +247,7 @@ def divide(container: Container, files: Files, options: SourceOptions, max_bytes
             raise
         if isinstance(error, OSError) and cause_of(error) != "content":
             return ()
-    storage.write_json(files["bounds"], [max_bytes, *bounds], synced=True)
+    write_kept(files["bounds"], [max_bytes, *bounds])
     return bounds
 
 
@@ -249,11 +259,8 @@ def _is_temporary(error: Exception) -> bool:
 def _kept_bounds(files: Files, max_bytes: int) -> Sequence[Bound] | None:
     """Return the bounds that `divide` found; None if it did not, or for pieces of another size."""
     note_use([files["bounds"]])
-    try:
-        of_size, *bounds = unless_missing(partial(storage.read_json, files["bounds"])) or [None]
-        return list(starmap(Bound, bounds)) if of_size == max_bytes else None
-    except (ValueError, TypeError):  # A machine without power may have lost what was in it.
-        return None
+    of_size, *bounds = read_kept(files["bounds"]) or [None]
+    return list(starmap(Bound, bounds)) if of_size == max_bytes else None
 
 
 def files_of(pieces: Iterable[Piece], options: SourceOptions) -> list[Files]:
@@ -286,12 +293,14 @@ def are_there(files: Files, has_copies: bool) -> bool:
 
 
 def known(files: Files) -> Description | None:
-    """Return the description of a piece; None if it must be read."""
+    """Return the description of a piece; None if it must be read, maybe because a file is damaged."""
     # Noted first: from now on, no listing of another source removes the files.
     note_use(files.places)
-    content = unless_missing(partial(storage.read_json, files["json"]))
+    content = read_kept(files["json"])
     description = Description(**content) if content else None
-    return description if description and are_there(files, description.has_copies) else None
+    if description and are_there(files, description.has_copies) and has_checksum(files["arrow"], description.crc32c):
+        return description
+    return None
 
 
 def described(piece: Piece, files: Files, options: SourceOptions) -> Description:
@@ -319,8 +328,9 @@ def described(piece: Piece, files: Files, options: SourceOptions) -> Description
     # Other pieces of the file may be those of another state.
     if isinstance(container.place, Path) and measure(container.place)[:2] != (container.size, container.generation):
         raise SourceError(f"{container.place} changed while it was read: run again when nothing changes it")
+    description.crc32c = storage.crc32c_of(files["arrow"])
     storage.sync_folder(files.folder)
-    storage.write_json(files["json"], asdict(description), synced=True)
+    write_kept(files["json"], asdict(description))
     return description
 
 
