@@ -181,6 +181,25 @@ def test_fields_beside_an_image_can_be_its_split_and_group(suffix: str, tmp_path
     assert {item.group for item in found.images.values()} == {"7"}
 
 
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_fields_named_split_and_group_need_no_setting(suffix: str, tmp_path: Path, copies: str):
+    files = samples_with('{"label": "NAME", "split": "SPLIT", "group": "p1"}')
+    found = Found(WRITERS[suffix](tmp_path / f"a.{suffix}", files), copies)
+    assert found.splits == {f"pets/{number}.jpg": ("train", "validation")[number % 2] for number in range(4)}
+    assert {item.group for item in found.images.values()} == {"p1"}
+
+
+def test_a_field_split_without_a_split_is_not_used(tmp_path: Path, copies: str, caplog: pytest.LogCaptureFixture):
+    found = Found(write_tar(tmp_path / "a.tar", samples_with('{"label": "NAME", "split": "fold1"}')), copies)
+    assert set(found.splits.values()) == {""}
+    assert "a.tar has the split 'fold1', which is none of train, validation and test: the splits" in caplog.text
+
+
+def test_a_file_beside_a_label_need_not_be_json(tmp_path: Path, copies: str):
+    files = {"1.jpg": jpeg(1), "1.cls": b"cat", "1.json": b"{bad"}
+    assert Found(write_tar(tmp_path / "a.tar", files), copies).labels == {"1.jpg": ("cat",)}
+
+
 ABSENT: dict[str, tuple[dict[str, bytes], dict[str, str], str]] = {
     "label": (
         samples_with('{"kind": "NAME", "label": "NAME"}'),
