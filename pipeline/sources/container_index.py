@@ -23,7 +23,7 @@ from pipeline import storage
 from pipeline.errors import SourceError
 from pipeline.sources import Box, Classes, Found, Listed, Skipped, SourceOptions
 from pipeline.sources.box_forms import BoxForms, with_corners
-from pipeline.sources.container_formats import START, Fields, LabelForms
+from pipeline.sources.container_formats import MAX_FIELDS, START, Fields, LabelForms
 from pipeline.sources.container_rows import (
     BATCH_ROWS,
     ROWS,
@@ -54,8 +54,6 @@ from pipeline.system.progress import progress
 
 THREADS = 4
 """This many containers of a bucket are read at the same time."""
-MAX_FIELDS = 20
-"""An error message names about this many fields."""
 DIVIDED_BYTES = 1_000_000_000
 """A task finds the pieces of containers with about this many bytes, which takes a fraction of a second."""
 Each = TypeVar("Each")
@@ -277,9 +275,9 @@ class _Total:
         self._box_forms: BoxForms | None = None
         self._have_box_forms: list[bool] = []
         self._fields: dict[str, None] = {}
-        """Some fields beside images, in the order in which they were found."""
-        self._absent: dict[str, Mapping[str, str]] = {}
-        """Of each container: the settings that name a field which none of its images has, and this field."""
+        """Some fields of all images, in the order in which they were found."""
+        self._fields_of: dict[str, Fields] = {}
+        """Those of each container."""
 
     def add(self, container: Container, piece: Description) -> None:
         """Add the next piece, from this container. Raises SourceError if it contradicts another one."""
@@ -341,15 +339,16 @@ class _Total:
     def _add_fields(self, place: Place, fields: Fields) -> None:
         if len(self._fields) < MAX_FIELDS:
             self._fields |= dict.fromkeys(fields.names)
-        before = self._absent.get(str(place), fields.absent)
-        self._absent[str(place)] = {setting: name for setting, name in fields.absent.items() if setting in before}
+        before = self._fields_of.get(str(place), fields).absent
+        absent = {setting: name for setting, name in fields.absent.items() if setting in before}
+        self._fields_of[str(place)] = fields._replace(absent=absent)
 
     def require_fields(self) -> None:
         """Raise SourceError if a setting names a field that no image of a container has."""
         advice = f"name one of the fields ({', '.join(self._fields)}), or none" if self._fields else "leave it empty"
-        for place, absent in self._absent.items():
-            for setting, name in absent.items():
-                raise SourceError(f"{setting} is {name!r}, but no file beside an image in {place} has it: {advice}")
+        for place, fields in self._fields_of.items():
+            for setting, name in fields.absent.items():
+                raise SourceError(f"{setting} is {name!r}, but no {fields.holder} in {place} has it: {advice}")
 
     def require_splits(self) -> None:
         """Raise SourceError if only some values name a split. Otherwise, test images would be trained on."""

@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 
 from pipeline.sources import Skipped, SourceOptions
 from pipeline.sources.cells import NAMES, labels_of, text_of
-from pipeline.sources.container_formats import Bound, ContainedImage, Fields, Item, in_one_spelling, require_no_vector
+from pipeline.sources.container_formats import (
+    Bound,
+    ContainedImage,
+    FieldNotes,
+    Item,
+    in_one_spelling,
+    require_no_vector,
+)
 from pipeline.sources.folder import IMAGE_MAGIC_BYTES, NOT_BY_NAME, begins_as_image, why_no_image
 from pipeline.sources.suffixes import suffix_of
 
@@ -77,8 +84,8 @@ def images_of_archive(files: Iterable[ArchivedFile], options: SourceOptions, is_
         yield from _images_of_sample(sample, fields, texts)
     if is_whole:
         texts.require_labels()
-    if fields.are_wanted:
-        yield fields.found()
+    if fields.notes.are_wanted:
+        yield fields.notes.fields()
 
 
 def bounds_of_archive(
@@ -265,30 +272,20 @@ def _text_in(fields: Mapping[str, Any], role: str, wanted: str) -> str:
 
 
 class _FieldsBeside:
-    """The fields of files beside images. It notes which of those that settings name no image has."""
-
-    _MAX_NAMES = 20
+    """The fields of files beside images."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.label, self._split, self._group = options.label_column, options.split_column, options.group_column
         self._needs_json = bool(self._split or self._group or (self.label and not _is_suffix(self.label)))
         named = {"label_column": self.label, "split_column": self._split, "group_column": self._group}
-        self._absent = {setting: name for setting, name in named.items() if name}
-        self.are_wanted = bool(self._absent)
-        self._names: dict[str, None] = {}
-
-    def found(self) -> Fields:
-        """Return what was found in the files beside all images."""
-        return Fields(list(self._names)[: self._MAX_NAMES], self._absent)
+        self.notes = FieldNotes(named, "file beside an image")
 
     def split_and_group(self, name: str, beside: Mapping[str, bytes], labels: Sequence[str]) -> tuple[str, str]:
         """Return the split and the group of an image with these labels. Each is empty if there is none."""
         fields = _fields_beside(name, beside, self._needs_json)
-        if len(self._names) < self._MAX_NAMES:
-            self._names |= dict.fromkeys(fields)
         # The folder would silently replace a label that is empty in all files.
         has = {"label_column": labels, "split_column": self._split in fields, "group_column": self._group in fields}
-        self._absent = {setting: wanted for setting, wanted in self._absent.items() if not has[setting]}
+        self.notes.add(fields, [setting for setting, is_found in has.items() if is_found])
         return _text_in(fields, "split", self._split), _text_in(fields, "group", self._group)
 
 

@@ -76,7 +76,9 @@ def test_a_column_in_which_only_some_values_are_splits_is_refused(form: str, wri
 @pytest.mark.parametrize("setting", ["split_column", "group_column"])
 def test_a_column_that_does_not_exist_is_refused(setting: str, form: str, write: Write, tmp_path: Path, copies: str):
     write(tmp_path / f"a.{form}", "fold", ["train"])
-    with pytest.raises(
-        SourceError, match=rf"{setting} is 'folds', but its .* are .*fold.*: name one of these, or none"
-    ):
+    advice = {
+        "parquet": r"its columns are .*fold: name one of these",
+        "tfrecord": r"no record with an image in .*a\.tfrecord has it: name one of the fields \(fold, image, label\)",
+    }
+    with pytest.raises(SourceError, match=rf"{setting} is 'folds', but {advice[form]}, or none"):
         Found(tmp_path / f"a.{form}", copies, **{setting: "folds"})

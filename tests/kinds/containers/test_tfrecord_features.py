@@ -89,7 +89,8 @@ def test_the_boxes_of_a_source_have_labels_of_one_form(tmp_path: Path, copies: s
     image = {"image/encoded": jpeg(1), "image/width": 10, "image/height": 10, TEXT: b"street", **sides}
     texts, numbers = "image/object/class/text", "image/object/class/label"
     place = write(tmp_path, {**image, texts: [b"cat", b""], numbers: [3, 3]}, {**image, numbers: [3, -1]})
-    with pytest.raises(SourceError, match=f"the label 'cat' in {texts}, but .* has the label '3' in {numbers}, without"):
+    message = f"the label 'cat' in {texts}, but .* has the label '3' in {numbers}, without"
+    with pytest.raises(SourceError, match=message):
         Found(place, copies)
     found = Found(place, copies, label_column=numbers)
     assert [[box.label for box in image.boxes] for image in found.images.values()] == [["3", "3"], ["3"]]
@@ -131,3 +132,16 @@ def test_a_record_with_an_empty_image_holds_images(feature: str, tmp_path: Path,
     place = write(tmp_path, {feature: b"", "label": b"cat"}, {feature: jpeg(1), "label": b"dog"})
     found = Found(place, copies, kind="auto")
     assert [image.size for image in found.images.values()] == [0, len(jpeg(1))]
+
+
+def test_a_feature_that_some_records_lack_is_empty_there(tmp_path: Path, copies: str, monkeypatch: pytest.MonkeyPatch):
+    """Many programs write no feature for a value that is missing."""
+    monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1")
+    records: list[dict[str, Any]] = [{"image": jpeg(n) + bytes(90_000), "label": b"cat"} for n in range(40)]
+    place = write(tmp_path, {**records[0], "patient": b"p1", "part": b"val"}, *records[1:])
+    found = Found(place, copies, group_column="patient", split_column="part")
+    assert len(list(Path(copies).glob("*.arrow"))) > 3  # In most pieces, no record has them.
+    assert [(image.group, image.split) for image in found.images.values()] == [("p1", "validation"), *[("", "")] * 39]
+    message = r"'patiant', but no record with an image in .*\(image, label, part, patient\)"
+    with pytest.raises(SourceError, match=message):
+        Found(place, copies, group_column="patiant")

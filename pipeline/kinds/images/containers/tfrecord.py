@@ -22,6 +22,7 @@ from pipeline.sources.container_formats import (
     Bound,
     ContainedImage,
     ContainerFile,
+    FieldNotes,
     Item,
     LabelForms,
     require_no_vector,
@@ -73,24 +74,30 @@ def images(file: ContainerFile, options: SourceOptions) -> Iterator[Item]:
     if classes is not None:
         yield Classes(tuple(classes.values()), {})
     labels = _Labels(classes)
+    wanted = {name: getattr(options, name) for name in ("split_column", "group_column")}
+    notes = FieldNotes(wanted, "record with an image")
     with file.path.open("rb") as stored:
         records = _records(stored)
         position = file.first.offset
         if position:
             records.seek(position)
         for number, record in enumerate(records_of(records, file.place), file.first.row):
-            image = _image(decode(record), labels, options)
+            features = decode(record)
+            image = _image(features, labels, options)
             if isinstance(image, str):
                 yield Skipped(f"{number:08d}", image)
-            elif records is stored and image.content is not None:
-                # The bytes are equal wherever they are found.
-                yield image._replace(offset=position + HEADER_BYTES + record.index(image.content))
             else:
+                notes.add(features, [setting for setting, name in wanted.items() if name in features])
+                if records is stored and image.content is not None:
+                    # The bytes are equal wherever they are found.
+                    image = image._replace(offset=position + HEADER_BYTES + record.index(image.content))
                 yield image
             position += HEADER_BYTES + len(record) + FOOTER_BYTES
             if file.end and position >= file.end.offset:
                 break
     yield labels.forms
+    if notes.are_wanted:
+        yield notes.fields()
 
 
 def _classes(text: str) -> Mapping[int, str]:
@@ -178,8 +185,8 @@ def _image(features: Mapping[str, list[Any]], labels: _Labels, options: SourceOp
         name=text_of(_feature(features, FILENAME, "")),
         content=content if len(content) <= options.max_file_bytes else None,
         labels=of_image,
-        split=_optional(features, "split", options.split_column),
-        group=_optional(features, "group", options.group_column),
+        split=text_of(_feature(features, COLUMNS["split"], options.split_column)),
+        group=text_of(_feature(features, COLUMNS["group"], options.group_column)),
         size=len(content),
         boxes=boxes,
     )
@@ -211,13 +218,6 @@ def _boxes(features: Mapping[str, list[Any]], labels: _Labels, label_column: str
         for xmin, ymin, xmax, ymax, label in zip(*sides, of_boxes, strict=True)
         if label
     ]
-
-
-def _optional(features: Mapping[str, list[Any]], role: str, wanted: str) -> str:
-    if wanted and wanted not in features:
-        shown = first_of(sorted(features), _MAX_SHOWN)
-        raise ValueError(f"{role}_column is {wanted!r}, but its features are {shown}: name one of these, or none")
-    return text_of(_feature(features, COLUMNS[role], wanted))
 
 
 def _content(features: Mapping[str, list[Any]], wanted: str) -> Any:
