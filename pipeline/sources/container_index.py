@@ -74,8 +74,8 @@ class _Known:
     """Whether the container of each piece has labels, so that an image without one is skipped."""
     has_splits: bool
     """Whether the folders in the containers are splits."""
-    states_splits: bool
-    """Whether the splits count that the rows state."""
+    unused_split: str
+    """A value in place of a split that names none, with its file; empty if all values do."""
     classes: Sequence[str] | None
     crc32c: int
     """That of the rows of the index."""
@@ -97,7 +97,9 @@ class Index:
         return self._rows.boundaries(most, min_images)
 
     def items(self, keys: KeyRange) -> Iterator[Found]:
-        """Yield the rows in a range."""
+        """Yield the rows in a range. That of the first key warns of splits that are not used."""
+        if not keys.first:
+            self._warn_of_unused_splits()
         if self._known.classes is not None:
             yield Classes(tuple(self._known.classes), {})
         for rows in self._rows.batches(keys):
@@ -113,7 +115,7 @@ class Index:
     def _image(self, key: str, piece: int, row: Row) -> Found:
         if row.reason:
             return Skipped(key, row.reason)
-        labels, split = row.labels, row.split if self._known.states_splits else ""
+        labels, split = row.labels, row.split
         if not labels:
             if self._known.have_labels[piece]:
                 return Skipped(key, "no label")
@@ -135,6 +137,20 @@ class Index:
             extent=files.copy_at(row.offset) if row.is_copy else files.container_at(row.offset),
             name="" if name == key else name,
         )
+
+    def _warn_of_unused_splits(self) -> None:
+        if self._known.unused_split:
+            _log.warning(
+                "%s: the splits of the images are not used. To use those of another column, name it in split_column",
+                self._known.unused_split,
+            )
+        first = self._pieces[0].container.key
+        if split_of_path(first) != self._splits[0]:
+            _log.warning(
+                "%s names a split that is not used, because no file is for training: to keep the splits, add a file "
+                "whose name or folder is train",
+                first,
+            )
 
     @staticmethod
     def _boxes(content: str, have_sizes: bool) -> tuple[Box, ...]:
@@ -290,7 +306,9 @@ class _Total:
         self.have_copies.append(piece.has_copies)
         self._have_box_forms.append(piece.box_forms is not None)
         if piece.no_split:
-            self.no_split = self.no_split or f"{place} has the split {piece.no_split!r}"
+            self.no_split = self.no_split or (
+                f"{place} has the split {piece.no_split!r}, which is none of train, validation and test"
+            )
         self._states_splits |= piece.states_splits
         if piece.classes:
             self._add_classes(place, piece.classes)
@@ -352,18 +370,11 @@ class _Total:
 
     def require_splits(self) -> None:
         """Raise SourceError if only some values name a split. Otherwise, test images would be trained on."""
-        if not self.no_split:
-            return
-        no_split = f"{self.no_split}, which is none of train, validation and test"
-        if self._states_splits:
+        if self.no_split and self._states_splits:
             raise SourceError(
-                f"{no_split}, but others name one of these: correct the values, or rename the column if it holds no "
-                "splits"
+                f"{self.no_split}, but others name one of these: correct the values, or rename the column if it "
+                "holds no splits"
             )
-        _log.warning(
-            "%s: the splits of the images are not used. To use those of another column, name it in split_column",
-            no_split,
-        )
 
     def _add_box_forms(self, place: Place, forms: BoxForms) -> None:
         if self._box_forms is None:
@@ -412,14 +423,7 @@ def _splits_of(keys: Sequence[str]) -> list[str]:
     For example, a single file speed-test.zip is no test split.
     """
     splits = list(map(split_of_path, keys))
-    if "" in splits or "train" in splits:
-        return splits
-    _log.warning(
-        "%s names a split that is not used, because no file is for training: to keep the splits, add a file whose name "
-        "or folder is train",
-        keys[0],
-    )
-    return [""] * len(keys)
+    return splits if "" in splits or "train" in splits else [""] * len(keys)
 
 
 def _write_index(
@@ -451,7 +455,7 @@ def _write_index(
         have_sizes=have_sizes,
         have_labels=[each.container.key in found.with_labels for each in pieces],
         has_splits=has_splits,
-        states_splits=not found.no_split,
+        unused_split=found.no_split,
         classes=found.classes,
         crc32c=storage.crc32c_of(place),
     )
