@@ -77,6 +77,11 @@ def test_a_column_in_which_only_some_values_are_splits_is_refused(form: str, wri
         Found(tmp_path, copies)
 
 
+def test_a_column_named_group_needs_no_setting(form: str, write: Write, tmp_path: Path, copies: str):
+    write(tmp_path / f"a.{form}", "group", ["p1", "", "p2"])
+    assert [image.group for image in Found(tmp_path / f"a.{form}", copies).images.values()] == ["p1", "", "p2"]
+
+
 def test_one_range_warns_of_splits_that_are_not_used(tmp_path: Path, copies: str, caplog: pytest.LogCaptureFixture):
     write_parquet(tmp_path / "speed-test.parquet", "split", ["fold1"] * 8)
     options = SourceOptions(copies=copies)
