@@ -27,6 +27,7 @@ from pipeline.sources.box_forms import BoxForms
 from pipeline.sources.compression import UNPACK_ERRORS
 from pipeline.sources.container_formats import (
     START,
+    AmbiguousFormat,
     Bound,
     ContainedImage,
     ContainerFile,
@@ -385,8 +386,8 @@ def _read(piece: Piece, file: Path, files: Files, options: SourceOptions) -> Des
                     split = split_of_word(item.split) if item.split.strip() else ""
                     if split is None and options.split_column:
                         raise ValueError(
-                            f"{item.name or f'row {number + 1}'} has the split {item.split!r}: it must be train, "
-                            "validation or test"
+                            f"{_shown_name(item.name, number, container.format)} has the split {item.split!r}: it must "
+                            "be train, validation or test"
                         )
                     if split is None:
                         description.no_split = description.no_split or item.split
@@ -405,6 +406,14 @@ def _read(piece: Piece, file: Path, files: Files, options: SourceOptions) -> Des
     description.has_labels = bool(labels)
     description.numbers = [] if description.classes else sorted(filter(str.isdecimal, labels))
     return description
+
+
+def _shown_name(name: str, number: int, form: Format) -> str:
+    """Return the name of an image for an error. In a file of rows, several may have one name."""
+    row = f"row {number + 1}"
+    if not name:
+        return row
+    return f"{row} ({name})" if isinstance(form, AmbiguousFormat) else name
 
 
 def _decoded(found: Iterator[Item]) -> Iterator[Item]:

@@ -239,7 +239,7 @@ def _is_suffix(label_column: str) -> bool:
 def _cell(content: bytes, suffix: str, label_column: str) -> Any:
     """Return the labels of a file as the cell of a list."""
     if suffix != ".json":
-        return content.decode("utf-8")
+        return content.decode("utf-8-sig")  # Programs of Windows write a mark before it.
     fields = json.loads(content)
     if not isinstance(fields, dict):
         return fields

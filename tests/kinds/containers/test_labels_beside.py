@@ -123,6 +123,14 @@ def test_suffixes_in_capitals_are_found(tmp_path: Path, copies: str):
     assert found.labels == {"1.JPG": ("cat",), "2.JPG": ("dog",)}
 
 
+@pytest.mark.parametrize("suffix", ["cls", "txt", "json"])
+def test_a_mark_before_a_text_is_no_part_of_a_label(suffix: str, tmp_path: Path, copies: str):
+    """Programs of Windows write it."""
+    text = {"json": '{"label": "cat"}'}.get(suffix, "cat")
+    files = {"1.jpg": jpeg(1), f"1.{suffix}": text.encode("utf-8-sig"), "2.jpg": jpeg(2), f"2.{suffix}": text.encode()}
+    assert set(Found(write_tar(tmp_path / "a.tar", files), copies).labels.values()) == {("cat",)}
+
+
 def test_captions_are_labels_if_a_setting_says_so(tmp_path: Path, copies: str):
     files = texts(3, lambda number: f"a photo of cat number {number} on a mat")
     found = Found(write_tar(tmp_path / "a.tar", files), copies, label_column="txt")

@@ -82,6 +82,15 @@ def test_a_column_named_group_needs_no_setting(form: str, write: Write, tmp_path
     assert [image.group for image in Found(tmp_path / f"a.{form}", copies).images.values()] == ["p1", "", "p2"]
 
 
+def test_a_row_is_named_even_if_its_image_has_a_name(tmp_path: Path, copies: str):
+    """Some data sets have the path image.png in each row."""
+    images = [{"bytes": jpeg(number), "path": "image.png"} for number in range(2)]
+    table = pa.table({"image": images, "label": ["x", "x"], "split": ["train", "unseen"]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=r"row 2 \(image\.png\) has the split 'unseen'"):
+        Found(tmp_path, copies, split_column="split")
+
+
 def test_one_range_warns_of_splits_that_are_not_used(tmp_path: Path, copies: str, caplog: pytest.LogCaptureFixture):
     write_parquet(tmp_path / "speed-test.parquet", "split", ["fold1"] * 8)
     options = SourceOptions(copies=copies)

@@ -110,6 +110,7 @@ def test_a_negative_number_is_no_label(tmp_path: Path, copies: str):
     [
         ("0:daisy\n1:rose\n2:tulip\n", ("daisy", "rose", "tulip")),  # As TF-Slim writes them.
         ("2: tulip\r\n1: rose\r\n", ("rose", "tulip")),
+        ("\ufeff1:daisy\r\n2:rose\r\n", ("daisy", "rose")),  # As Notepad writes them.
         ("0:daisy\nrose\ntulip\n", ("0:daisy", "rose", "tulip")),
         ("0:daisy\n0:rose\n0:tulip\n", ("0:daisy", "0:rose", "0:tulip")),
     ],

@@ -70,7 +70,7 @@ def shows_images(file: IO[bytes]) -> bool:
 def images(file: ContainerFile, options: SourceOptions) -> Iterator[Item]:
     """Yield the images in the order of the records, whose checksums are verified."""
     texts = filter(None, map(file.beside, BESIDE))
-    classes = next((_classes(text.decode()) for text in texts), None)
+    classes = next((_classes(text.decode("utf-8-sig")) for text in texts), None)
     if classes is not None:
         yield Classes(tuple(classes.values()), {})
     labels = _Labels(classes)
