@@ -340,17 +340,16 @@ class _SettingsBeforeGate(BaseModel):
         "",
         title="Split column",
         description="In a list, in a table, or in Parquet or TFRecord files with images: the column that holds train, "
-        "validation or test. In zip or tar files: the field of the JSON files beside the images. Empty: split, if a "
-        "list or such a file has it; in a table, the names of the files or of their folders, if all of them name a "
-        "split.",
+        "validation or test. In zip or tar files: the field of the JSON files beside the images. Empty: split, if "
+        "it exists; in a table, the names of the files or of their folders, if all of them name a split.",
     )
 
     group_column: Annotated[Text, Decides.DATASET, UsedBy.BUILD, SOURCE] = Field(
         "",
         title="Group column",
         description="In a list, a table, or Parquet or TFRecord files: examples of one group (a person, a scene) stay "
-        "on one side of the split. In zip or tar files: the field of the JSON files beside the images. Empty: in a "
-        "list, group, if it exists.",
+        "on one side of the split. In zip or tar files: the field of the JSON files beside the images. Empty: group, "
+        "if it exists; in a table, none.",
     )
 
     list_encoding: Annotated[Text, Decides.DATASET, UsedBy.BUILD, SOURCE] = Field(

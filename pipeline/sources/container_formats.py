@@ -3,7 +3,7 @@
 import pkgutil
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,6 +16,8 @@ from pipeline.storage import Place
 from pipeline.system.wording import shortened
 
 _PACKAGE = "pipeline.kinds.images.containers"
+MAX_FIELDS = 20
+"""An error message names about this many fields."""
 _MAX_SHOWN = 60
 
 
@@ -41,15 +43,53 @@ class ContainedImage(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """The fields in the files beside the images of an archive, if a setting names one. They follow the images."""
+    """The fields of records, or of files beside images, if a setting names one. They follow the images."""
 
     names: Sequence[str]
     """Some of the fields that there are."""
     absent: Mapping[str, str]
     """The settings that name a field which no image has, and this field."""
+    holder: str
+    """What has such fields, for an error: a record, or a file beside an image."""
 
 
-Item = ContainedImage | Skipped | Classes | BoxForms | Fields
+class FieldNotes:
+    """Notes which of the fields that settings name no image has.
+
+    Args:
+        named: The settings, and the field that each of them names; empty if it names none.
+        holder: That of `Fields`.
+    """
+
+    def __init__(self, named: Mapping[str, str], holder: str) -> None:
+        self._absent = {setting: name for setting, name in named.items() if name}
+        self._holder = holder
+        self.are_wanted = bool(self._absent)
+        self._names: dict[str, None] = {}
+
+    def add(self, names: Iterable[str], found: Collection[str]) -> None:
+        """Note the fields of an image, and the settings whose field it has."""
+        if len(self._names) < MAX_FIELDS:
+            self._names |= dict.fromkeys(names)
+        self._absent = {setting: name for setting, name in self._absent.items() if setting not in found}
+
+    def fields(self) -> Fields:
+        """Return what was found in all images."""
+        return Fields(list(self._names)[:MAX_FIELDS], self._absent, self._holder)
+
+
+class LabelForms(NamedTuple):
+    """The forms of the labels of a container whose format may have texts or numbers. It follows the images.
+
+    The keys say what has such labels: images or boxes. The values are the first of these labels, for an error.
+    """
+
+    texts: dict[str, str]
+    numbers: dict[str, str]
+    """Numbers that the container does not name."""
+
+
+Item = ContainedImage | Skipped | Classes | BoxForms | Fields | LabelForms
 """What a format yields."""
 
 

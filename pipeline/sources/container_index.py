@@ -23,7 +23,7 @@ from pipeline import storage
 from pipeline.errors import SourceError
 from pipeline.sources import Box, Classes, Found, Listed, Skipped, SourceOptions
 from pipeline.sources.box_forms import BoxForms, with_corners
-from pipeline.sources.container_formats import START, Fields
+from pipeline.sources.container_formats import MAX_FIELDS, START, Fields, LabelForms
 from pipeline.sources.container_rows import (
     BATCH_ROWS,
     ROWS,
@@ -43,20 +43,17 @@ from pipeline.sources.container_rows import (
     undivided,
 )
 from pipeline.sources.folder import are_splits, named_by_folders
-from pipeline.sources.kept_files import hash_of, kept_folder, note_use
+from pipeline.sources.kept_files import has_checksum, hash_of, kept_folder, note_use, read_kept, write_kept
 from pipeline.sources.key_range import KeyRange, bytes_of, range_bytes, text_of_key
 from pipeline.sources.sorted_rows import SortedRows, write_sorted
 from pipeline.sources.split_names import split_of_path, split_of_word
 from pipeline.storage import BucketPath, Place
 from pipeline.system.arrow import little_memory
-from pipeline.system.os_errors import unless_missing
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import progress
 
 THREADS = 4
 """This many containers of a bucket are read at the same time."""
-MAX_FIELDS = 20
-"""An error message names about this many fields."""
 DIVIDED_BYTES = 1_000_000_000
 """A task finds the pieces of containers with about this many bytes, which takes a fraction of a second."""
 Each = TypeVar("Each")
@@ -77,9 +74,11 @@ class _Known:
     """Whether the container of each piece has labels, so that an image without one is skipped."""
     has_splits: bool
     """Whether the folders in the containers are splits."""
-    states_splits: bool
-    """Whether the splits count that the rows state."""
+    unused_split: str
+    """A value in place of a split that names none, with its file; empty if all values do."""
     classes: Sequence[str] | None
+    crc32c: int
+    """That of the rows of the index."""
 
     def pieces_of(self, containers: Sequence[Container]) -> list[Piece]:
         """Return the pieces of the source."""
@@ -98,7 +97,9 @@ class Index:
         return self._rows.boundaries(most, min_images)
 
     def items(self, keys: KeyRange) -> Iterator[Found]:
-        """Yield the rows in a range."""
+        """Yield the rows in a range. That of the first key warns of splits that are not used."""
+        if not keys.first:
+            self._warn_of_unused_splits()
         if self._known.classes is not None:
             yield Classes(tuple(self._known.classes), {})
         for rows in self._rows.batches(keys):
@@ -114,7 +115,7 @@ class Index:
     def _image(self, key: str, piece: int, row: Row) -> Found:
         if row.reason:
             return Skipped(key, row.reason)
-        labels, split = row.labels, row.split if self._known.states_splits else ""
+        labels, split = row.labels, row.split
         if not labels:
             if self._known.have_labels[piece]:
                 return Skipped(key, "no label")
@@ -137,6 +138,20 @@ class Index:
             name="" if name == key else name,
         )
 
+    def _warn_of_unused_splits(self) -> None:
+        if self._known.unused_split:
+            _log.warning(
+                "%s: the splits of the images are not used. To use those of another column, name it in split_column",
+                self._known.unused_split,
+            )
+        first = self._pieces[0].container.key
+        if split_of_path(first) != self._splits[0]:
+            _log.warning(
+                "%s names a split that is not used, because no file is for training: to keep the splits, add a file "
+                "whose name or folder is train",
+                first,
+            )
+
     @staticmethod
     def _boxes(content: str, have_sizes: bool) -> tuple[Box, ...]:
         boxes = starmap(Box, json.loads(content))
@@ -150,7 +165,7 @@ def open_index(
     """Give the index of a source of some containers. What is missing of it is made first.
 
     `others` are the files beside the containers. If only a range of the keys is read, another task has just read the
-    boundaries of the ranges. It noted which files the run uses, and removed old ones.
+    boundaries of the ranges. It checked the index, noted which files the run uses, and removed old ones.
 
     Raises:
         SourceError: If a container cannot be read.
@@ -158,6 +173,8 @@ def open_index(
     with little_memory():
         stored = _Stored.of(containers, others, options)
         content = stored.load(containers, options, notes_use=not is_range)
+        if content and not is_range and not has_checksum(stored.rows, content.crc32c):
+            content = None
         if content is None:
             pieces = list(pieces_of(containers, options, range_bytes()))
             files = files_of(pieces, options)
@@ -237,7 +254,7 @@ class _Stored:
         # Noted first: from now on, no listing of another source removes the files.
         if notes_use:
             note_use([self.rows, self.description, *(each["bounds"] for each in self.of_containers)])
-        content = unless_missing(partial(storage.read_json, self.description))
+        content = read_kept(self.description)
         if not content or not self.rows.is_file():
             return None
         found = _Known(**content)
@@ -248,7 +265,7 @@ class _Stored:
 
     def save(self, content: _Known) -> None:
         storage.sync_folder(self.rows.parent)
-        storage.write_json(self.description, asdict(content), synced=True)
+        write_kept(self.description, asdict(content))
 
 
 class _Total:
@@ -266,15 +283,17 @@ class _Total:
         self._first_with_classes = self._first_with_boxes = self._first_with_numbers = ""
         self._numbers: dict[str, None] = {}
         """Labels that are numbers, from pieces that state no classes. A dictionary keeps their order."""
+        self._label_forms = LabelForms({}, {})
+        """As of one container, with the file of each label."""
         self.no_split = ""
         """A value in place of a split that names none, with its file; empty if all values do."""
         self._states_splits = False
         self._box_forms: BoxForms | None = None
         self._have_box_forms: list[bool] = []
         self._fields: dict[str, None] = {}
-        """Some fields beside images, in the order in which they were found."""
-        self._absent: dict[str, Mapping[str, str]] = {}
-        """Of each container: the settings that name a field which none of its images has, and this field."""
+        """Some fields of all images, in the order in which they were found."""
+        self._fields_of: dict[str, Fields] = {}
+        """Those of each container."""
 
     def add(self, container: Container, piece: Description) -> None:
         """Add the next piece, from this container. Raises SourceError if it contradicts another one."""
@@ -287,7 +306,9 @@ class _Total:
         self.have_copies.append(piece.has_copies)
         self._have_box_forms.append(piece.box_forms is not None)
         if piece.no_split:
-            self.no_split = self.no_split or f"{place} has the split {piece.no_split!r}"
+            self.no_split = self.no_split or (
+                f"{place} has the split {piece.no_split!r}, which is none of train, validation and test"
+            )
         self._states_splits |= piece.states_splits
         if piece.classes:
             self._add_classes(place, piece.classes)
@@ -298,6 +319,8 @@ class _Total:
             self._add_box_forms(place, BoxForms(**piece.box_forms))
         if piece.fields:
             self._add_fields(place, Fields(**piece.fields))
+        if piece.label_forms:
+            self._add_label_forms(place, LabelForms(**piece.label_forms))
 
     def _add_classes(self, place: Place, classes: list[str]) -> None:
         if self.classes is None:
@@ -317,33 +340,41 @@ class _Total:
                 f"label {unnamed}: they would become different classes. Write both with the names of the classes"
             )
 
+    def _add_label_forms(self, place: Place, forms: LabelForms) -> None:
+        for before, found in zip(self._label_forms, forms, strict=True):
+            for labeled, first in found.items():
+                before.setdefault(labeled, f"{place} has {first}")
+
+    def require_one_form(self) -> None:
+        """Raise SourceError if some labels are texts and others are numbers, which may name the same classes."""
+        texts, numbers = self._label_forms
+        for labeled in texts.keys() & numbers.keys():
+            raise SourceError(
+                f"{texts[labeled]}, but {numbers[labeled]}, without a text: one class would become two. Name one of "
+                "these features in label_column, so that images without it are skipped, or write all texts"
+            )
+
     def _add_fields(self, place: Place, fields: Fields) -> None:
         if len(self._fields) < MAX_FIELDS:
             self._fields |= dict.fromkeys(fields.names)
-        before = self._absent.get(str(place), fields.absent)
-        self._absent[str(place)] = {setting: name for setting, name in fields.absent.items() if setting in before}
+        before = self._fields_of.get(str(place), fields).absent
+        absent = {setting: name for setting, name in fields.absent.items() if setting in before}
+        self._fields_of[str(place)] = fields._replace(absent=absent)
 
     def require_fields(self) -> None:
         """Raise SourceError if a setting names a field that no image of a container has."""
         advice = f"name one of the fields ({', '.join(self._fields)}), or none" if self._fields else "leave it empty"
-        for place, absent in self._absent.items():
-            for setting, name in absent.items():
-                raise SourceError(f"{setting} is {name!r}, but no file beside an image in {place} has it: {advice}")
+        for place, fields in self._fields_of.items():
+            for setting, name in fields.absent.items():
+                raise SourceError(f"{setting} is {name!r}, but no {fields.holder} in {place} has it: {advice}")
 
     def require_splits(self) -> None:
         """Raise SourceError if only some values name a split. Otherwise, test images would be trained on."""
-        if not self.no_split:
-            return
-        no_split = f"{self.no_split}, which is none of train, validation and test"
-        if self._states_splits:
+        if self.no_split and self._states_splits:
             raise SourceError(
-                f"{no_split}, but others name one of these: correct the values, or rename the column if it holds no "
-                "splits"
+                f"{self.no_split}, but others name one of these: correct the values, or rename the column if it "
+                "holds no splits"
             )
-        _log.warning(
-            "%s: the splits of the images are not used. To use those of another column, name it in split_column",
-            no_split,
-        )
 
     def _add_box_forms(self, place: Place, forms: BoxForms) -> None:
         if self._box_forms is None:
@@ -380,6 +411,7 @@ def _read_all(pieces: Sequence[Piece], files: Sequence[Files], options: SourceOp
             total.add(piece.container, description)
             advance(1)
     total.require_names()
+    total.require_one_form()
     total.require_fields()
     total.require_splits()
     return total
@@ -391,14 +423,7 @@ def _splits_of(keys: Sequence[str]) -> list[str]:
     For example, a single file speed-test.zip is no test split.
     """
     splits = list(map(split_of_path, keys))
-    if "" in splits or "train" in splits:
-        return splits
-    _log.warning(
-        "%s names a split that is not used, because no file is for training: to keep the splits, add a file whose name "
-        "or folder is train",
-        keys[0],
-    )
-    return [""] * len(keys)
+    return splits if "" in splits or "train" in splits else [""] * len(keys)
 
 
 def _write_index(
@@ -430,8 +455,9 @@ def _write_index(
         have_sizes=have_sizes,
         have_labels=[each.container.key in found.with_labels for each in pieces],
         has_splits=has_splits,
-        states_splits=not found.no_split,
+        unused_split=found.no_split,
         classes=found.classes,
+        crc32c=storage.crc32c_of(place),
     )
 
 

@@ -27,6 +27,7 @@ from pipeline.sources.box_forms import BoxForms
 from pipeline.sources.compression import UNPACK_ERRORS
 from pipeline.sources.container_formats import (
     START,
+    AmbiguousFormat,
     Bound,
     ContainedImage,
     ContainerFile,
@@ -34,17 +35,26 @@ from pipeline.sources.container_formats import (
     Fields,
     Format,
     Item,
+    LabelForms,
     in_one_spelling,
     name_of,
 )
-from pipeline.sources.kept_files import hash_of, kept_folder, note_use, remove_unused
+from pipeline.sources.kept_files import (
+    has_checksum,
+    hash_of,
+    kept_folder,
+    note_use,
+    read_kept,
+    remove_unused,
+    write_kept,
+)
 from pipeline.sources.key_range import bytes_of, text_of_key
 from pipeline.sources.split_names import split_of_word
 from pipeline.sources.suffixes import suffix_of
 from pipeline.storage import BucketPath, Place
 from pipeline.system.os_errors import cause_of, unless_missing
 
-FORMAT = 7
+FORMAT = 8
 """Increase this if the files of an index change. Containers are then read again."""
 BATCH_ROWS = 4096
 """At most this many rows are Python objects at the same time."""
@@ -135,10 +145,14 @@ class Description:
     """The fields of BoxForms, if the container does not tell the form of its boxes."""
     fields: dict[str, Any] | None = None
     """Those of Fields, if a setting names a field and there is an image."""
+    label_forms: dict[str, Any] | None = None
+    """Those of LabelForms, if the labels of the format may be texts or numbers."""
     no_split: str = ""
     """The first value in place of a split that names none; empty if all values do."""
     states_splits: bool = False
     """Whether a value names a split."""
+    crc32c: int = 0
+    """That of the file of rows."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +248,7 @@ def divide(container: Container, files: Files, options: SourceOptions, max_bytes
             raise
         if isinstance(error, OSError) and cause_of(error) != "content":
             return ()
-    storage.write_json(files["bounds"], [max_bytes, *bounds], synced=True)
+    write_kept(files["bounds"], [max_bytes, *bounds])
     return bounds
 
 
@@ -246,11 +260,8 @@ def _is_temporary(error: Exception) -> bool:
 def _kept_bounds(files: Files, max_bytes: int) -> Sequence[Bound] | None:
     """Return the bounds that `divide` found; None if it did not, or for pieces of another size."""
     note_use([files["bounds"]])
-    try:
-        of_size, *bounds = unless_missing(partial(storage.read_json, files["bounds"])) or [None]
-        return list(starmap(Bound, bounds)) if of_size == max_bytes else None
-    except (ValueError, TypeError):  # A machine without power may have lost what was in it.
-        return None
+    of_size, *bounds = read_kept(files["bounds"]) or [None]
+    return list(starmap(Bound, bounds)) if of_size == max_bytes else None
 
 
 def files_of(pieces: Iterable[Piece], options: SourceOptions) -> list[Files]:
@@ -283,12 +294,14 @@ def are_there(files: Files, has_copies: bool) -> bool:
 
 
 def known(files: Files) -> Description | None:
-    """Return the description of a piece; None if it must be read."""
+    """Return the description of a piece; None if it must be read, maybe because a file is damaged."""
     # Noted first: from now on, no listing of another source removes the files.
     note_use(files.places)
-    content = unless_missing(partial(storage.read_json, files["json"]))
+    content = read_kept(files["json"])
     description = Description(**content) if content else None
-    return description if description and are_there(files, description.has_copies) else None
+    if description and are_there(files, description.has_copies) and has_checksum(files["arrow"], description.crc32c):
+        return description
+    return None
 
 
 def described(piece: Piece, files: Files, options: SourceOptions) -> Description:
@@ -316,8 +329,9 @@ def described(piece: Piece, files: Files, options: SourceOptions) -> Description
     # Other pieces of the file may be those of another state.
     if isinstance(container.place, Path) and measure(container.place)[:2] != (container.size, container.generation):
         raise SourceError(f"{container.place} changed while it was read: run again when nothing changes it")
+    description.crc32c = storage.crc32c_of(files["arrow"])
     storage.sync_folder(files.folder)
-    storage.write_json(files["json"], asdict(description), synced=True)
+    write_kept(files["json"], asdict(description))
     return description
 
 
@@ -363,6 +377,8 @@ def _read(piece: Piece, file: Path, files: Files, options: SourceOptions) -> Des
                     description.box_forms = asdict(item)
                 elif isinstance(item, Fields):
                     description.fields = item._asdict() if folders else None
+                elif isinstance(item, LabelForms):
+                    description.label_forms = item._asdict()
                 elif isinstance(item, Skipped):
                     number += 1
                     yield Row(bytes_of(f"{container.key}/{item.key}"), reason=item.reason)
@@ -370,8 +386,8 @@ def _read(piece: Piece, file: Path, files: Files, options: SourceOptions) -> Des
                     split = split_of_word(item.split) if item.split.strip() else ""
                     if split is None and options.split_column:
                         raise ValueError(
-                            f"{item.name or f'row {number + 1}'} has the split {item.split!r}: it must be train, "
-                            "validation or test"
+                            f"{_shown_name(item.name, number, container.format)} has the split {item.split!r}: it must "
+                            "be train, validation or test"
                         )
                     if split is None:
                         description.no_split = description.no_split or item.split
@@ -390,6 +406,14 @@ def _read(piece: Piece, file: Path, files: Files, options: SourceOptions) -> Des
     description.has_labels = bool(labels)
     description.numbers = [] if description.classes else sorted(filter(str.isdecimal, labels))
     return description
+
+
+def _shown_name(name: str, number: int, form: Format) -> str:
+    """Return the name of an image for an error. In a file of rows, several may have one name."""
+    row = f"row {number + 1}"
+    if not name:
+        return row
+    return f"{row} ({name})" if isinstance(form, AmbiguousFormat) else name
 
 
 def _decoded(found: Iterator[Item]) -> Iterator[Item]:

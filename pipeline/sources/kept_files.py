@@ -2,10 +2,13 @@
 
 Each listing of images notes which files it uses, before it relies on them. Files that were not used for a month are
 removed. A run that lasts longer must list its source again. In a bucket, all files stay.
+
+A damaged file counts as missing: it is not trusted, and does not stop a listing.
 """
 
 import hashlib
 import json
+import logging
 import os
 import time
 from collections.abc import Iterable
@@ -13,12 +16,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
+
+from pipeline import storage
 from pipeline.sources import SourceOptions
-from pipeline.storage import Place, place_of
+from pipeline.storage import BucketPath, Place, place_of
 
 KEPT_S = 31 * 86_400
 """For this many seconds, a person may clear tasks of a run that listed a source. It is longer than the usual schedules,
 so that each run finds what the last one kept."""
+_log = logging.getLogger(__name__)
 
 
 def hash_of(content: Any) -> str:
@@ -31,6 +38,44 @@ def kept_folder(options: SourceOptions) -> Place:
     if not options.copies:
         raise ValueError("SourceOptions.copies is empty: give a folder for the files that listings keep")
     return place_of(options.copies)
+
+
+def write_kept(place: Place, content: Any) -> None:
+    """Write a JSON value that `read_kept` reads. The files that it describes are written before it."""
+    storage.write_json(place, {"crc32c": _crc32c_of(content), "content": content}, synced=True)
+
+
+def read_kept(place: Place) -> Any:
+    """Return the JSON value that `write_kept` wrote; None if the file is missing, or damaged, which the log says."""
+    try:
+        kept = storage.read_json(place)
+        is_intact = kept["crc32c"] == _crc32c_of(kept["content"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError):
+        is_intact = False
+    if not is_intact:
+        _warn_of_damage(place)
+        return None
+    return kept["content"]
+
+
+def has_checksum(place: Place, crc32c: int) -> bool:
+    """Whether a file has the content that was written, by its checksum. If it has not, the log says so."""
+    # A bucket verifies its objects.
+    if isinstance(place, BucketPath) or storage.crc32c_of(place) == crc32c:
+        return True
+    _warn_of_damage(place)
+    return False
+
+
+def _warn_of_damage(place: Place) -> None:
+    _log.warning("%s is damaged: it is made again", place)
+
+
+def _crc32c_of(content: Any) -> int:
+    crc: int = google_crc32c.value(json.dumps(content).encode())
+    return crc
 
 
 def note_use(places: Iterable[Place]) -> None:

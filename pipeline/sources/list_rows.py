@@ -18,7 +18,7 @@ from pipeline.sources.cells import CORNERS, NAMES, choose_column
 from pipeline.sources.compression import require_plain
 from pipeline.sources.csv_quotes import require_quotes
 from pipeline.sources.json_blocks import tables_of_lines, without_times
-from pipeline.sources.kept_files import hash_of, kept_folder, note_use
+from pipeline.sources.kept_files import has_checksum, hash_of, kept_folder, note_use, read_kept, write_kept
 from pipeline.sources.sorted_rows import SortedRows, write_sorted
 from pipeline.storage import SCHEME, Place
 from pipeline.system.arrow import little_memory, without_views
@@ -43,10 +43,11 @@ _ROW = re.compile(r"Row #(\d+): (.*)")
 
 
 @contextmanager
-def open_rows(place: Place, options: SourceOptions) -> Iterator[SortedRows]:
+def open_rows(place: Place, options: SourceOptions, is_range: bool = False) -> Iterator[SortedRows]:
     """Give the rows of a list in the order of their keys. The list is read first, unless it was.
 
-    The columns are named by their roles, and a column `key`, of bytes, replaces the paths.
+    The columns are named by their roles, and a column `key`, of bytes, replaces the paths. If only a range of the keys
+    is read, another task has just read the boundaries of the ranges. It checked the rows that are kept.
 
     Raises:
         SourceError: The list cannot be read, or lacks a column.
@@ -54,14 +55,21 @@ def open_rows(place: Place, options: SourceOptions) -> Iterator[SortedRows]:
     measured = measure(place)
     columns = [getattr(options, f"{role}_column") for role in NAMES]
     name = hash_of([FORMAT, str(place), measured.size, measured.generation, *columns, options.list_encoding])
-    kept = kept_folder(options) / f"{name}.arrow"
-    note_use([kept])  # From now on, no listing of another source removes it.
+    kept, checksum = (kept_folder(options) / f"{name}{suffix}" for suffix in (".arrow", ".json"))
+    note_use([kept, checksum])  # From now on, no listing of another source removes them.
     with little_memory():
-        if not kept.is_file():
+        if not (kept.is_file() if is_range else _are_intact(kept, checksum)):
             retried(lambda: write_sorted(kept, _read(place, measured, options)), place)
             storage.sync_folder(kept.parent)
+            write_kept(checksum, storage.crc32c_of(kept))
         with storage.local_copy(kept) as file:
             yield SortedRows(file)
+
+
+def _are_intact(rows: Place, checksum: Place) -> bool:
+    """Whether the rows of a list are those that were written. `checksum` is the file with their checksum."""
+    crc32c = read_kept(checksum)
+    return crc32c is not None and rows.is_file() and has_checksum(rows, crc32c)
 
 
 def _read(place: Place, measured: Measured, options: SourceOptions) -> Iterator[pa.Table]:

@@ -16,7 +16,7 @@ from pipeline.errors import SourceError
 from pipeline.sources import MISSING, Box, Found, Listed, Skipped, SourceOptions, measure
 from pipeline.sources.cells import CORNERS, labels_of, text_of
 from pipeline.sources.container_formats import require_no_vector
-from pipeline.sources.key_range import KeyRange, bytes_of, text_of_key
+from pipeline.sources.key_range import EVERYTHING, KeyRange, bytes_of, text_of_key
 from pipeline.sources.split_names import split_of_word
 from pipeline.storage import SCHEME, BucketPath, Place, is_bucket, place_of
 from pipeline.system.parallel import ordered_map
@@ -55,7 +55,7 @@ def list_range(place: Place, options: SourceOptions, keys: KeyRange) -> Iterator
     from pipeline.sources.list_rows import open_rows
 
     try:
-        with open_rows(place, options) as rows:
+        with open_rows(place, options, is_range=keys != EVERYTHING) as rows:
             batches = rows.batches(keys)
             found = chain.from_iterable(_images(batch, place, options.user_project) for batch in batches)
             yield from _require_pixels(found, place)

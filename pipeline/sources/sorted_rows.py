@@ -33,7 +33,7 @@ class SortedRows:
         try:
             self._reader = pa.ipc.open_file(pa.OSFile(self._file))
         except pa.ArrowException as error:
-            raise FileSystemError(f"{file} is damaged: remove it, and run again") from error
+            raise FileSystemError(f"{file} is damaged: run `extract` again") from error
 
     def boundaries(self, most: int, min_rows: int) -> list[str]:
         """Return up to `most - 1` keys that divide the rows into ranges of about equal size, of at least `min_rows`."""

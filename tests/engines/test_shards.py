@@ -20,6 +20,7 @@ from tests.conftest import jpeg
 from tests.engines.environment import ROOT, python_of
 from tests.engines.spark_cluster import Cluster, spark_cluster
 from tests.foreign_plans import EDITS, OUTSIDE, copy_images
+from tests.kinds.containers.examples import write_zip
 from tests.listening import addresses
 from tests.published import planned
 from tests.waiting import until
@@ -45,9 +46,11 @@ class Builds:
         # One process lists the source and the default engine writes the shards. Otherwise, the engine does both.
         self.expected = self.built("local", "expected", {"TENFOLD_RANGE_IMAGES": str(images)})
 
-    def start(self, engine: str, name: str, environment: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
+    def start(
+        self, engine: str, name: str, environment: Mapping[str, str] | None = None, source: str = "source"
+    ) -> "subprocess.Popen[str]":
         """Start a build in the workspace `name`."""
-        values = {"source_uri": self.folder / "source", "workspace": self.folder / name, "engine": engine}
+        values = {"source_uri": self.folder / source, "workspace": self.folder / name, "engine": engine}
         settings = [f"--set={key}={value}" for key, value in {**values, "num_shards": 60}.items()]
         with (self.folder / f"{name}.log").open("w") as log:
             return subprocess.Popen(
@@ -60,9 +63,11 @@ class Builds:
                 start_new_session=True,
             )
 
-    def built(self, engine: str, name: str, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    def built(
+        self, engine: str, name: str, environment: Mapping[str, str] | None = None, source: str = "source"
+    ) -> dict[str, str]:
         """Build the dataset and return its version, and a digest of each of its shards."""
-        with self.start(engine, name, environment) as process:
+        with self.start(engine, name, environment, source) as process:
             output = process.communicate(timeout=600)[0]
         assert process.returncode == 0, (self.folder / f"{name}.log").read_text()
         return self.digests(output)
@@ -112,6 +117,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def test_an_engine_on_one_machine_writes_the_same_bytes(engine: str, builds: Builds):
     assert len(builds.expected) > 60
     assert builds.built(engine, engine) == builds.expected
+
+
+@pytest.mark.parametrize("engine", ["spark", "beam"])
+def test_an_engine_reads_containers(engine: str, builds: Builds):
+    for folder in (builds.folder / "source").iterdir():
+        images = {f"{folder.name}/{path.name}": path.read_bytes() for path in sorted(folder.iterdir())}
+        # The name of the dataset is that of the folder.
+        packed = builds.folder / "packed" / "source"
+        packed.mkdir(parents=True, exist_ok=True)
+        write_zip(packed / f"{folder.name}.zip", images)
+    in_parts = {"TENFOLD_RANGE_MEGABYTES": "1"}
+    assert builds.built(engine, f"{engine}-containers", in_parts, "packed/source") == builds.expected
+    assert len(list((builds.folder / f"{engine}-containers" / "raw" / "containers").glob("*-*.arrow"))) == 3
 
 
 @pytest.mark.parametrize("engine", ["spark", "beam"])

@@ -22,6 +22,7 @@ from pipeline.snapshot.raw_example import CheckedFile, LocalImages, from_lines
 from pipeline.snapshot.raw_reader import unfinished_copies
 from pipeline.snapshot.snapshot import Snapshot, load_snapshot
 from tests.conftest import MakeImages, jpeg
+from tests.damage import half, zeroed
 from tests.snapshots import take_snapshot
 from tests.waiting import until
 from tests.writes import writes
@@ -118,15 +119,6 @@ def test_a_recently_written_file_is_read_again(settings: Settings, read: list[st
     read.clear()
     take_snapshot(settings)
     assert len(read) == 24
-
-
-def half(content: bytes) -> bytes:
-    return content[: len(content) // 2]
-
-
-def zeroed(content: bytes) -> bytes:
-    """A file whose second half a power loss has lost, although its size is right."""
-    return half(content).ljust(len(content), b"\0")
 
 
 def with_other_checksum(rows: bytes) -> bytes:

@@ -1,6 +1,7 @@
 import gzip
 import json
 import os
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from pipeline.sources import MISSING, Box, Found, Listed, Skipped, SourceOptions
 from pipeline.sources.key_range import EVERYTHING, KeyRange
 from pipeline.storage import place_of
 from standins.fake_gcs import FakeGcs
+from tests.damage import DAMAGES
 
 
 def entries_of(place: Path, **options: Any) -> list[Found]:
@@ -435,7 +437,7 @@ def test_a_list_is_read_once_for_all_ranges(tmp_path: Path):
     place = csv(tmp_path, "path,label\n" + "".join(f"{number:03}.jpg,cat\n" for number in range(100)))
     options = SourceOptions(copies=str(tmp_path / "copies"))
     first, *_ = listing.boundaries(place, options, 2, 1)
-    [kept] = (tmp_path / "copies").iterdir()
+    [kept] = (tmp_path / "copies").glob("*.arrow")
     before = kept.stat()
     ranges = [list(listing.list_range(place, options, KeyRange(*keys))) for keys in (("", first), (first, ""))]
     assert [item.key for items in ranges for item in items] == [f"{number:03}.jpg" for number in range(100)]
@@ -443,6 +445,21 @@ def test_a_list_is_read_once_for_all_ranges(tmp_path: Path):
     # A change gives other rows.
     place.write_text("path,label\nother.jpg,cat\n")
     assert [item.key for item in listing.list_range(place, options, EVERYTHING)] == ["other.jpg"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("suffix", [".arrow", ".json"])
+def test_a_list_whose_rows_are_damaged_is_read_again(
+    suffix: str, damage: Callable[[bytes], bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    place = csv(tmp_path, "path,label\n" + "".join(f"{number:03}.jpg,cat\n" for number in range(100)))
+    expected = entries_of(place)
+    [damaged] = (tmp_path / "copies").glob(f"*{suffix}")
+    content = damaged.read_bytes()
+    damaged.write_bytes(damage(content))
+    assert entries_of(place) == expected
+    assert caplog.text.count(f"{damaged} is damaged: it is made again") == 1
+    assert damaged.read_bytes() == content
 
 
 def test_a_list_without_a_folder_for_its_rows_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 
 from pipeline.sources import Skipped, SourceOptions
 from pipeline.sources.cells import NAMES, labels_of, text_of
-from pipeline.sources.container_formats import Bound, ContainedImage, Fields, Item, in_one_spelling, require_no_vector
+from pipeline.sources.container_formats import (
+    Bound,
+    ContainedImage,
+    FieldNotes,
+    Item,
+    in_one_spelling,
+    require_no_vector,
+)
 from pipeline.sources.folder import IMAGE_MAGIC_BYTES, NOT_BY_NAME, begins_as_image, why_no_image
 from pipeline.sources.suffixes import suffix_of
 
@@ -72,13 +79,13 @@ def images_of_archive(files: Iterable[ArchivedFile], options: SourceOptions, is_
     Such files must follow each other, as WebDataset demands it. Raises ValueError if they hold something else. If the
     archive is divided, `bounds_of_archive` has seen enough files to decide it for all pieces.
     """
-    texts, fields = _Texts(), _NamedFields(options)
+    texts, fields = _Texts(), _FieldsBeside(options)
     for sample in _samples(_member(file, options) for file in files):
         yield from _images_of_sample(sample, fields, texts)
     if is_whole:
         texts.require_labels()
-    if fields.are_wanted:
-        yield fields.found()
+    if fields.notes.are_wanted:
+        yield fields.notes.fields()
 
 
 def bounds_of_archive(
@@ -120,7 +127,7 @@ def may_be_text(name: bytes) -> bool:
 
 
 def _require_labels(files: Iterable[ArchivedFile], options: SourceOptions) -> None:
-    texts, fields = _Texts(), _NamedFields(options)
+    texts, fields = _Texts(), _FieldsBeside(options)
     members = (_member(file, options, reads_images=False) for file in files)
     for sample in islice(_samples(members), _MAX_SCANNED):
         deque(_images_of_sample(sample, fields, texts), maxlen=0)
@@ -183,7 +190,7 @@ def _stem(name: str) -> str:
 
 
 def _images_of_sample(
-    sample: list[_Member], fields: "_NamedFields", texts: "_Texts"
+    sample: list[_Member], fields: "_FieldsBeside", texts: "_Texts"
 ) -> Iterator[ContainedImage | Skipped]:
     if len(sample) == 1 and not sample[0].reason:
         [only] = sample
@@ -232,7 +239,7 @@ def _is_suffix(label_column: str) -> bool:
 def _cell(content: bytes, suffix: str, label_column: str) -> Any:
     """Return the labels of a file as the cell of a list."""
     if suffix != ".json":
-        return content.decode("utf-8")
+        return content.decode("utf-8-sig")  # Programs of Windows write a mark before it.
     fields = json.loads(content)
     if not isinstance(fields, dict):
         return fields
@@ -243,42 +250,43 @@ def _cell(content: bytes, suffix: str, label_column: str) -> Any:
     return found
 
 
-def _fields_beside(name: str, beside: Mapping[str, bytes]) -> Mapping[str, Any]:
-    """Return the fields of the JSON file beside an image; none if there is no such file."""
+def _fields_beside(name: str, beside: Mapping[str, bytes], is_needed: bool) -> Mapping[str, Any]:
+    """Return the fields of the JSON file beside an image; none if there is no such file.
+
+    Raises ValueError if it cannot be read and `is_needed`, because a setting names one of its fields.
+    """
     file = next((file for stem in (_stem(name), _sample_of(name)) if (file := f"{stem}.json") in beside), "")
     try:
         fields = json.loads(beside[file]) if file else {}
     except ValueError as error:
+        if not is_needed:  # The label is in another file.
+            return {}
         raise ValueError(f"{file}, which is beside an image, cannot be read: {error}") from error
     return fields if isinstance(fields, dict) else {}
 
 
-class _NamedFields:
-    """The fields of files beside images that settings name. It notes which of them no image has."""
+def _text_in(fields: Mapping[str, Any], role: str, wanted: str) -> str:
+    """Return the field of a role as text, empty if there is none. `wanted` is the setting that names it."""
+    names = [wanted] if wanted else NAMES[role]
+    return text_of(next((fields[name] for name in names if name in fields), None))
 
-    _MAX_NAMES = 20
+
+class _FieldsBeside:
+    """The fields of files beside images."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.label, self._split, self._group = options.label_column, options.split_column, options.group_column
-        self._reads_json = bool(self._split or self._group or (self.label and not _is_suffix(self.label)))
+        self._needs_json = bool(self._split or self._group or (self.label and not _is_suffix(self.label)))
         named = {"label_column": self.label, "split_column": self._split, "group_column": self._group}
-        self._absent = {setting: name for setting, name in named.items() if name}
-        self.are_wanted = bool(self._absent)
-        self._names: dict[str, None] = {}
-
-    def found(self) -> Fields:
-        """Return what was found in the files beside all images."""
-        return Fields(list(self._names)[: self._MAX_NAMES], self._absent)
+        self.notes = FieldNotes(named, "file beside an image")
 
     def split_and_group(self, name: str, beside: Mapping[str, bytes], labels: Sequence[str]) -> tuple[str, str]:
         """Return the split and the group of an image with these labels. Each is empty if there is none."""
-        fields = _fields_beside(name, beside) if self._reads_json else {}
-        if len(self._names) < self._MAX_NAMES:
-            self._names |= dict.fromkeys(fields)
+        fields = _fields_beside(name, beside, self._needs_json)
         # The folder would silently replace a label that is empty in all files.
         has = {"label_column": labels, "split_column": self._split in fields, "group_column": self._group in fields}
-        self._absent = {setting: wanted for setting, wanted in self._absent.items() if not has[setting]}
-        return text_of(fields.get(self._split)), text_of(fields.get(self._group))
+        self.notes.add(fields, [setting for setting, is_found in has.items() if is_found])
+        return _text_in(fields, "split", self._split), _text_in(fields, "group", self._group)
 
 
 class _Texts:

@@ -45,7 +45,7 @@ class Found:
 
 
 def drawn(classes: Sequence[str] = ("cats", "dogs", "eels"), count: int = 8) -> dict[str, bytes]:
-    """Return images of some classes. One is broken, and two are equal."""
+    """Return images of some classes. One is broken, one is empty, and two are equal."""
     images = {
         f"{name}/{number:03d}.jpg": jpeg(1000 * place + number)
         for place, name in enumerate(classes)
@@ -55,6 +55,7 @@ def drawn(classes: Sequence[str] = ("cats", "dogs", "eels"), count: int = 8) -> 
     return images | {
         f"{classes[0]}/again.jpg": images[first],
         f"{classes[0]}/broken.jpg": b"no image",
+        f"{classes[0]}/empty.jpg": b"",
     }
 
 

@@ -26,13 +26,14 @@ from pipeline.engines.task import Outcome, Task
 from pipeline.errors import SourceError
 from pipeline.records.example import encode
 from pipeline.records.tfrecord import frame
-from pipeline.sources import Listed, SourceOptions, container_index, containers, measure, sorted_rows
+from pipeline.sources import Listed, SourceOptions, container_index, container_rows, containers, measure, sorted_rows
 from pipeline.sources.container_formats import Bound, ContainerFile, format_of
 from pipeline.sources.container_rows import Container, Piece, pieces_of
 from pipeline.sources.detection import images_of, key_ranges
 from pipeline.sources.key_range import KeyRange, range_bytes
 from pipeline.stages.extract import extract
 from tests.conftest import jpeg
+from tests.damage import DAMAGES
 from tests.kinds.containers.examples import drawn, hub_metadata, write_hub, write_tar
 from tests.sources.examples import EXAMPLES
 
@@ -390,6 +391,47 @@ def test_bounds_that_a_power_loss_damaged_are_found_again(tmp_path: Path, monkey
     bounds.write_text(lost)
     assert pieces_in(tmp_path / "a.tar", tmp_path / "copies") == pieces
     assert len(pieces) > 3
+
+
+def test_damaged_bounds_that_can_be_read_are_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Images would be missing, or listed twice."""
+    monkeypatch.setenv("TENFOLD_RANGE_MEGABYTES", "1")
+    write_tar_of(tmp_path / "a.tar", samples(60))
+    pieces = pieces_in(tmp_path / "a.tar", tmp_path / "copies")
+    [bounds] = (tmp_path / "copies").glob("*.bounds")
+    content = bounds.read_text()
+    bounds.write_text(content.replace(f"[0, {pieces[1].first.offset}]", f"[0, {pieces[1].first.offset + 512}]"))
+    assert bounds.read_text() != content
+    assert pieces_in(tmp_path / "a.tar", tmp_path / "copies") == pieces
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("suffix", [".json", ".arrow"])
+@pytest.mark.parametrize("of", ["index", "piece"])
+def test_a_damaged_file_of_the_index_is_made_again(
+    of: str,
+    suffix: str,
+    damage: Callable[[bytes], bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    """Only the container of a damaged piece is read again."""
+    place, copies = many_tars(tmp_path / "source", ["cats/1.jpg", "dogs/2.jpg"], files=2), tmp_path / "copies"
+    expected = listed(place, copies)
+    of_index = {path.suffix: path for path in copies.iterdir() if "-" not in path.name}
+    damaged = of_index[suffix] if of == "index" else min(copies.glob(f"*-*{suffix}"))
+    content = damaged.read_bytes()
+    damaged.write_bytes(damage(content))
+    if of == "piece":  # With a new index, its rows are read again.
+        of_index[".json"].unlink()
+    read, real = list[Piece](), container_rows._read
+    monkeypatch.setattr(container_rows, "_read", lambda piece, *others: read.append(piece) or real(piece, *others))
+    assert len(containers.unread(place, SourceOptions(copies=str(copies)), 100)) == (of == "piece")
+    assert listed(place, copies) == expected
+    assert len(read) == (of == "piece")
+    assert f"{damaged} is damaged: it is made again" in caplog.text
+    assert damaged.read_bytes() == content
 
 
 def test_a_task_divides_into_pieces_of_the_size_of_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -123,6 +123,14 @@ def test_suffixes_in_capitals_are_found(tmp_path: Path, copies: str):
     assert found.labels == {"1.JPG": ("cat",), "2.JPG": ("dog",)}
 
 
+@pytest.mark.parametrize("suffix", ["cls", "txt", "json"])
+def test_a_mark_before_a_text_is_no_part_of_a_label(suffix: str, tmp_path: Path, copies: str):
+    """Programs of Windows write it."""
+    text = {"json": '{"label": "cat"}'}.get(suffix, "cat")
+    files = {"1.jpg": jpeg(1), f"1.{suffix}": text.encode("utf-8-sig"), "2.jpg": jpeg(2), f"2.{suffix}": text.encode()}
+    assert set(Found(write_tar(tmp_path / "a.tar", files), copies).labels.values()) == {("cat",)}
+
+
 def test_captions_are_labels_if_a_setting_says_so(tmp_path: Path, copies: str):
     files = texts(3, lambda number: f"a photo of cat number {number} on a mat")
     found = Found(write_tar(tmp_path / "a.tar", files), copies, label_column="txt")
@@ -179,6 +187,25 @@ def test_fields_beside_an_image_can_be_its_split_and_group(suffix: str, tmp_path
     assert found.labels == {f"pets/{number}.jpg": (("cat", "dog")[number % 2],) for number in range(4)}
     assert found.splits == {f"pets/{number}.jpg": ("train", "validation")[number % 2] for number in range(4)}
     assert {item.group for item in found.images.values()} == {"7"}
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_fields_named_split_and_group_need_no_setting(suffix: str, tmp_path: Path, copies: str):
+    files = samples_with('{"label": "NAME", "split": "SPLIT", "group": "p1"}')
+    found = Found(WRITERS[suffix](tmp_path / f"a.{suffix}", files), copies)
+    assert found.splits == {f"pets/{number}.jpg": ("train", "validation")[number % 2] for number in range(4)}
+    assert {item.group for item in found.images.values()} == {"p1"}
+
+
+def test_a_field_split_without_a_split_is_not_used(tmp_path: Path, copies: str, caplog: pytest.LogCaptureFixture):
+    found = Found(write_tar(tmp_path / "a.tar", samples_with('{"label": "NAME", "split": "fold1"}')), copies)
+    assert set(found.splits.values()) == {""}
+    assert "a.tar has the split 'fold1', which is none of train, validation and test: the splits" in caplog.text
+
+
+def test_a_file_beside_a_label_need_not_be_json(tmp_path: Path, copies: str):
+    files = {"1.jpg": jpeg(1), "1.cls": b"cat", "1.json": b"{bad"}
+    assert Found(write_tar(tmp_path / "a.tar", files), copies).labels == {"1.jpg": ("cat",)}
 
 
 ABSENT: dict[str, tuple[dict[str, bytes], dict[str, str], str]] = {

@@ -18,7 +18,15 @@ from pipeline.records.tfrecord import (
 from pipeline.sources import Box, Classes, Skipped, SourceOptions
 from pipeline.sources.cells import NAMES as COLUMNS
 from pipeline.sources.cells import labels_of, text_of
-from pipeline.sources.container_formats import Bound, ContainedImage, ContainerFile, require_no_vector
+from pipeline.sources.container_formats import (
+    Bound,
+    ContainedImage,
+    ContainerFile,
+    FieldNotes,
+    Item,
+    LabelForms,
+    require_no_vector,
+)
 from pipeline.sources.folder import begins_as_image
 from pipeline.system.wording import first_of
 
@@ -45,7 +53,7 @@ def holds_images(file: IO[bytes]) -> bool:
     """Whether the first record has the bytes of an image, in a feature of any name."""
     record = next(records_of(_records(file), Path("its first record")), None)
     features = {} if record is None else decode(record)
-    return isinstance(_feature(features, IMAGE, ""), bytes) or any(map(_begins_with_image, features.values()))
+    return isinstance(_content(features, ""), bytes) or any(map(_begins_with_image, features.values()))
 
 
 def _begins_with_image(values: list[Any]) -> bool:
@@ -59,29 +67,37 @@ def shows_images(file: IO[bytes]) -> bool:
     return False
 
 
-def images(file: ContainerFile, options: SourceOptions) -> Iterator[ContainedImage | Skipped | Classes]:
+def images(file: ContainerFile, options: SourceOptions) -> Iterator[Item]:
     """Yield the images in the order of the records, whose checksums are verified."""
     texts = filter(None, map(file.beside, BESIDE))
-    classes = next((_classes(text.decode()) for text in texts), None)
+    classes = next((_classes(text.decode("utf-8-sig")) for text in texts), None)
     if classes is not None:
         yield Classes(tuple(classes.values()), {})
+    labels = _Labels(classes)
+    wanted = {name: getattr(options, name) for name in ("split_column", "group_column")}
+    notes = FieldNotes(wanted, "record with an image")
     with file.path.open("rb") as stored:
         records = _records(stored)
         position = file.first.offset
         if position:
             records.seek(position)
         for number, record in enumerate(records_of(records, file.place), file.first.row):
-            image = _image(decode(record), classes, options)
+            features = decode(record)
+            image = _image(features, labels, options)
             if isinstance(image, str):
                 yield Skipped(f"{number:08d}", image)
-            elif records is stored and image.content is not None:
-                # The bytes are equal wherever they are found.
-                yield image._replace(offset=position + HEADER_BYTES + record.index(image.content))
             else:
+                notes.add(features, [setting for setting, name in wanted.items() if name in features])
+                if records is stored and image.content is not None:
+                    # The bytes are equal wherever they are found.
+                    image = image._replace(offset=position + HEADER_BYTES + record.index(image.content))
                 yield image
             position += HEADER_BYTES + len(record) + FOOTER_BYTES
             if file.end and position >= file.end.offset:
-                return
+                break
+    yield labels.forms
+    if notes.are_wanted:
+        yield notes.fields()
 
 
 def _classes(text: str) -> Mapping[int, str]:
@@ -113,9 +129,38 @@ def _records(file: IO[bytes]) -> IO[bytes]:
     return file if not begin or has_valid_header(begin) else decompressed(file)
 
 
-def _image(
-    features: Mapping[str, list[Any]], classes: Mapping[int, str] | None, options: SourceOptions
-) -> ContainedImage | str:
+class _Labels:
+    """Reads the labels of records. It notes whether they are texts, or numbers that no label file names."""
+
+    def __init__(self, classes: Mapping[int, str] | None) -> None:
+        self.classes = classes
+        self.forms = LabelForms({}, {})
+
+    def of(self, values: Sequence[Any], feature: str, labeled: str) -> tuple[str, ...]:
+        """Return the labels in some values of a feature. A negative number is no label.
+
+        `labeled` says what has these labels: images or boxes.
+        """
+        values = [value for value in values if isinstance(value, bytes) or value >= 0]
+        if self.classes is not None and all(isinstance(value, int) for value in values):
+            return self._named(self.classes, values)
+        labels = labels_of(values)
+        if labels and self.classes is None:
+            of_form = self.forms.texts if isinstance(values[0], bytes) else self.forms.numbers
+            of_form.setdefault(labeled, f"the label {labels[0]!r} in {feature}")
+        return labels
+
+    @staticmethod
+    def _named(classes: Mapping[int, str], numbers: Sequence[int]) -> tuple[str, ...]:
+        unknown = next((number for number in numbers if number not in classes), None)
+        if unknown is not None:
+            raise ValueError(
+                f"a label is {unknown}, but none of the {len(classes)} lines of the label file has this number"
+            )
+        return tuple(dict.fromkeys(map(classes.__getitem__, numbers)))
+
+
+def _image(features: Mapping[str, list[Any]], labels: _Labels, options: SourceOptions) -> ContainedImage | str:
     """Return the image of a record, or the reason why it has none."""
 
     def no(noun: str, usual: Sequence[str], setting: str) -> str:
@@ -124,37 +169,42 @@ def _image(
         known = first_of(sorted(features), _MAX_SHOWN)
         return f"no {noun}: name the feature of the {noun}s in {setting} ({known})"
 
-    content = _feature(features, IMAGE, options.path_column)
+    content = _content(features, options.path_column)
     if not isinstance(content, bytes):
         return no("image", IMAGE, "path_column")
-    values, boxes = _values(features, LABEL, options.label_column), _boxes(features, classes)
-    if classes is None and not boxes:
+    feature, boxes = _filled(features, LABEL, options.label_column), _boxes(features, labels, options.label_column)
+    values = features.get(feature, [])
+    if labels.classes is None and not boxes:
         require_no_vector(values)
-    labels = _labels(values, classes)
-    if not labels:
+    of_image = labels.of(values, feature, "images")
+    if not of_image:
         return no("label", LABEL, "label_column")
     if _feature(features, ("image/format",), "") == _PIXELS:
         raise ValueError("its records hold pixels, not the files of images: build that dataset with prepare=keep")
     return ContainedImage(
         name=text_of(_feature(features, FILENAME, "")),
         content=content if len(content) <= options.max_file_bytes else None,
-        labels=labels,
-        split=_optional(features, "split", options.split_column),
-        group=_optional(features, "group", options.group_column),
+        labels=of_image,
+        split=text_of(_feature(features, COLUMNS["split"], options.split_column)),
+        group=text_of(_feature(features, COLUMNS["group"], options.group_column)),
         size=len(content),
         boxes=boxes,
     )
 
 
-def _boxes(features: Mapping[str, list[Any]], classes: Mapping[int, str] | None) -> Sequence[Box]:
+def _boxes(features: Mapping[str, list[Any]], labels: _Labels, label_column: str) -> Sequence[Box]:
     """Return the boxes of a record that have a label, in pixels.
 
     The record has them as fractions of the size of the image.
     """
     # A record without boxes may still have a feature of the name `box_label`.
     keys = next((each for each in (MODEL_GARDEN, PLAIN) if features.get(each.xmin)), None)
-    values = _values(features, (keys.box_text, keys.box_label), "") if keys else []
-    if keys is None or not values:
+    if keys is None:
+        return ()
+    usual = (keys.box_text, keys.box_label)
+    feature = _filled(features, usual, label_column if label_column in usual else "")
+    values = features.get(feature, [])
+    if not values:
         return ()
     sides = [features.get(name, []) for name in keys.of_boxes[:4]]
     width, height = (_feature(features, (name,), "") for name in (keys.width, keys.height))
@@ -162,42 +212,28 @@ def _boxes(features: Mapping[str, list[Any]], classes: Mapping[int, str] | None)
         raise ValueError(
             f"a record has boxes without {keys.width}, {keys.height}, or all of {', '.join(keys.of_boxes)}"
         )
-    labels = ["".join(_labels([value], classes)) for value in values]
+    of_boxes = ["".join(labels.of([value], feature, "boxes")) for value in values]
     return [
         Box(xmin * width, ymin * height, xmax * width, ymax * height, label)
-        for xmin, ymin, xmax, ymax, label in zip(*sides, labels, strict=True)
+        for xmin, ymin, xmax, ymax, label in zip(*sides, of_boxes, strict=True)
         if label
     ]
 
 
-def _optional(features: Mapping[str, list[Any]], role: str, wanted: str) -> str:
-    if wanted and wanted not in features:
-        shown = first_of(sorted(features), _MAX_SHOWN)
-        raise ValueError(f"{role}_column is {wanted!r}, but its features are {shown}: name one of these, or none")
-    return text_of(_feature(features, COLUMNS[role], wanted))
+def _content(features: Mapping[str, list[Any]], wanted: str) -> Any:
+    """Return the first value of the feature of the images. An empty image is one, which is rejected later."""
+    return next((features[name][0] for name in _names(IMAGE, wanted) if features.get(name)), None)
 
 
 def _names(usual: Sequence[str], wanted: str) -> Sequence[str]:
     return [wanted] if wanted else usual
 
 
-def _values(features: Mapping[str, list[Any]], usual: Sequence[str], wanted: str) -> list[Any]:
-    """Return the values of the first feature that has some. An empty text is none."""
-    found = (features.get(name, []) for name in _names(usual, wanted))
-    return next((values for values in found if any(value != b"" for value in values)), [])
+def _filled(features: Mapping[str, list[Any]], usual: Sequence[str], wanted: str) -> str:
+    """Return the name of the first feature that has a value; empty if none has. An empty text is no value."""
+    names = _names(usual, wanted)
+    return next((name for name in names if any(value != b"" for value in features.get(name, ()))), "")
 
 
 def _feature(features: Mapping[str, list[Any]], usual: Sequence[str], wanted: str) -> Any:
-    return next(iter(_values(features, usual, wanted)), None)
-
-
-def _labels(values: list[Any], classes: Mapping[int, str] | None) -> tuple[str, ...]:
-    """Return the labels of a record. Numbers are those of the label file, if there is one."""
-    if classes is None or not all(isinstance(value, int) for value in values):
-        return labels_of(values)
-    unknown = next((value for value in values if value >= 0 and value not in classes), None)
-    if unknown is not None:
-        raise ValueError(
-            f"a label is {unknown}, but none of the {len(classes)} lines of the label file has this number"
-        )
-    return tuple(dict.fromkeys(classes[value] for value in values if value >= 0))
+    return next(iter(features.get(_filled(features, usual, wanted), ())), None)
