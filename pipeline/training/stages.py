@@ -11,8 +11,10 @@ from typing import Literal
 
 from pipeline import __version__
 from pipeline.config.example_kinds import data_of
+from pipeline.config.kept_images import keeps_decoded
 from pipeline.dataset.manifest import Dataset
 from pipeline.images.examine import Rules, UsableImage, examine
+from pipeline.input.cache import cached_bytes, usable_memory
 from pipeline.input.options import BatchOptions, batch_options
 from pipeline.input.stage_costs import MAX_BYTES, Round, Sample, rounds, sample_of
 from pipeline.records.format import ImageEncoder, as_file, read_image
@@ -29,7 +31,7 @@ BUDGET = 0.02
 MIN_CPU_S = 5.0
 """A measurement needs about this many CPU seconds, half of them to make the graphs of the inputs."""
 MIN_EXAMPLES = 20_000
-"""A training of fewer examples, counted in each epoch, is over before a measurement would pay."""
+"""A training of fewer examples, counted in each epoch that decodes, is over before a measurement would pay."""
 Prepare = Literal["keep", "resize", "raw"]
 FOLDER = "stages"
 """The folder of `local_folder` with the measurements of this machine."""
@@ -79,12 +81,13 @@ def measure_at_start(run: Run, folder: Place, dataset: Dataset, go_on: Callable[
 
 def _costs_at_start(run: Run, folder: Place, dataset: Dataset, go_on: Callable[[], bool]) -> StageCosts | None:
     settings, server = run.settings, run.server
+    options = replace(batch_options(settings), batch_size=settings.batch_size // server.count)
+    fit_memory = cached_bytes(dataset, options, server.count) <= usable_memory()
     # If decoded images are kept, only the first epoch decodes them.
-    epochs = settings.epochs if dataset.table or settings.cache == "off" else 1
+    epochs = 1 if keeps_decoded(settings, fit_memory=fit_memory) else settings.epochs
     examples = dataset.splits["train"].examples * epochs // server.count
     if examples < MIN_EXAMPLES:
         return None
-    options = replace(batch_options(settings), batch_size=settings.batch_size // server.count)
     # Servers are compared, so each of them measures what its disk and its cores do now.
     cached = Path(settings.local_folder) / FOLDER / f"{_key(dataset, options)}.json" if server.count == 1 else None
     if cached and (known := costs_from(read_or_empty(cached))):

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.config.automatic import TrainingSettings
 from pipeline.config.example_kinds import IMAGES
-from pipeline.config.kept_images import USABLE, can_keep, kept_bytes
+from pipeline.config.kept_images import USABLE, can_keep, keeps_decoded, kept_bytes
 from pipeline.config.settings import MAX_PREFETCHED
 from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.diagnosis import three_digits
@@ -161,8 +161,7 @@ class Facts:
     @property
     def keeps_decoded(self) -> bool:
         """Whether the training keeps decoded images, so that one of its epochs decodes them, and the others do not."""
-        cache = self.settings.cache
-        return can_keep(self.settings) and (cache in ("memory", "disk") or (cache == "auto" and self.fits_memory))
+        return keeps_decoded(self.settings, fit_memory=self.fits_memory)
 
     @property
     def decodes_first(self) -> bool:
