@@ -39,6 +39,8 @@ MORE_PREFETCHED = 4
 """How many times more batches are kept ready, if the input pauses."""
 LOWEST_VALIDATION = 0.1
 """No smaller share of the examples for validation is predicted."""
+OF_DATASET = ("prepare", "validation_fraction", "test_fraction")
+"""Settings of which the value of the dataset counts. The training may have another one."""
 FORWARD = 1 / 3
 """Share of the operations of a training step that a step of the validation makes: it has no backward pass, which takes
 about twice as many as the forward pass (Kaplan et al. 2020)."""
@@ -129,7 +131,7 @@ class Facts:
 
     verdict: Verdict
     settings: TrainingSettings
-    """With the preparation of the dataset that it reads."""
+    """With the values of `OF_DATASET` of the dataset that it reads."""
     train_examples: int = 0
     validation_examples: int = 0
     memory_bytes: float = 0.0
@@ -140,8 +142,9 @@ class Facts:
     """The same if the dataset was prepared in another way, by the setting `prepare`."""
     prepared_core_s: Mapping[str, float] = field(default_factory=dict)
     """Processor seconds to prepare an image, by the setting `prepare`."""
-    is_split: bool = True
-    """Whether the setting `validation_fraction` made the validation split, and not the source."""
+    test_examples: int = 0
+    drawn_examples: int = 0
+    """Examples of which the setting `validation_fraction` chose those for validation; 0 if the source did."""
     kept: Sequence[Promise] = ()
     """What came of earlier predictions on the same machine."""
     epochs: "pandas.DataFrame | None" = None
@@ -177,7 +180,12 @@ class Facts:
     @property
     def all_examples(self) -> int:
         """Examples that a new version of the dataset would hold."""
-        return self.train_examples + self.validation_examples
+        return self.train_examples + self.validation_examples + self.test_examples
+
+
+def with_dataset(settings: TrainingSettings, dataset: Mapping[str, Any]) -> TrainingSettings:
+    """Return the settings with the values that count of a dataset, whose settings are given."""
+    return settings.model_copy(update={name: dataset[name] for name in OF_DATASET if name in dataset})
 
 
 def facts_of(
@@ -196,7 +204,10 @@ def facts_of(
     `dataset` has the settings of the dataset, and `examples` the number of examples of each split. `kept` are earlier
     promises on the same machine, and `epochs` the `whole_epochs` of the record.
     """
-    train, validation = examples.get("train", 0), examples.get("validation", 0)
+    train, validation, test = (examples.get(split, 0) for split in ("train", "validation", "test"))
+    settings = with_dataset(settings, dataset)
+    drawn = train + validation + (test if settings.test_fraction else 0)
+    expected = settings.validation_fraction * drawn
     try:
         prepared = {
             name: (costs_from(each["costs"]), float(each["core_s"]))
@@ -204,18 +215,18 @@ def facts_of(
         }
     except (TypeError, KeyError, ValueError):  # Another user of the folder damaged it.
         prepared = {}
-    fraction = float(dataset.get("validation_fraction", settings.validation_fraction))
     return Facts(
         verdict,
-        settings.model_copy(update={"prepare": dataset.get("prepare", settings.prepare)}),
+        settings,
         train,
         validation,
         memory_bytes,
         load_stages(folder),
         {name: costs for name, (costs, _) in prepared.items() if costs},
         {name: core_s for name, (_, core_s) in prepared.items()},
-        # Examples are drawn for the split, so that its share is only about that of the setting.
-        is_split=abs(validation / max(train + validation, 1) - fraction) < fraction / 4,
+        test_examples=test,
+        # A hash chooses, so that the share of the split is only about that of the setting.
+        drawn_examples=drawn if abs(validation - expected) < expected / 4 else 0,
         kept=kept,
         epochs=epochs,
     )
@@ -335,7 +346,6 @@ def _preparations(facts: Facts, rates: Rates) -> Iterator[Prediction]:
             most = 0.0 if facts.verdict.is_simulated else 1 - np.minimum(after.steps_us / rates.steps_us, 1)
             saved_us = between(0.0, most, "validation") * rates.validation_us
             after_us = after.later_us(between_us=rates.between_us - saved_us)
-        core_s = facts.prepared_core_s.get(prepare, 0.0) * facts.all_examples
         words = f"crops are cut from images whose shorter side has {size} pixels"
         words += ", so that small crops are enlarged more" if settings.crop == "random_resized" else ""
         if costs.bytes_per_example > facts.stages.bytes_per_example and not facts.keeps_decoded:
@@ -345,14 +355,20 @@ def _preparations(facts: Facts, rates: Rates) -> Iterator[Prediction]:
         yield Prediction(
             {"prepare": prepare, "prepare_size": size},
             estimate_of(rates.whole_us / after_us),
-            Costs(
-                disk_bytes=costs.bytes_per_example * facts.all_examples,
-                core_hours=core_s / 3600,
-                minutes=core_s / 60 / (facts.verdict.load.usable_cores or 1.0),
-                words=words,
-            ),
+            _costs_of_dataset(facts, costs.bytes_per_example, facts.prepared_core_s.get(prepare, 0.0), words),
             needs_dataset=True,
         )
+
+
+def _costs_of_dataset(facts: Facts, bytes_per_example: float, core_s: float, words: str) -> Costs:
+    """Return what a new version of the dataset costs, if an example takes `core_s` seconds of a core."""
+    core_s *= facts.all_examples
+    return Costs(
+        disk_bytes=bytes_per_example * facts.all_examples,
+        core_hours=core_s / 3600,
+        minutes=core_s / 60 / (facts.verdict.load.usable_cores or 1.0),
+        words=words,
+    )
 
 
 def _saved_once_us(facts: Facts, rates: Rates, stages: StageCosts, costs: StageCosts) -> Draws:
@@ -368,7 +384,8 @@ def _caches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     if not can_keep(settings) or facts.keeps_decoded or settings.epochs < 2 or stages is None:
         return
     kept_bytes = facts.decoded_bytes
-    kept = _kept(rates, stages, kept_bytes / facts.all_examples)
+    each_bytes = kept_bytes / max(facts.train_examples + facts.validation_examples, 1)
+    kept = _kept(rates, stages, each_bytes)
     # The buffer that shuffles images in memory holds all of them, and is filled before the first batch of an epoch.
     filled_us = between(0.0, stages.us["batch"].value, "filled")
     words = "crops are cut from one decoded copy of each image, at the scale of the model"
@@ -376,7 +393,7 @@ def _caches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     if facts.fits_memory or Limit.READING not in facts.verdict.limits:
         later["disk"] = kept.later_us()
     if not facts.fits_memory:  # Then the page cache does not hold the files either.
-        needed = 1e6 * kept_bytes / facts.all_examples / float(np.median(kept.steps_us))
+        needed = 1e6 * each_bytes / float(np.median(kept.steps_us))
         words += f", and the local disk must deliver {format_size(needed)} per second"
     for cache, later_us in later.items():
         factor = settings.epochs * rates.whole_us / (rates.later_us() + (settings.epochs - 1) * later_us)
@@ -420,22 +437,25 @@ def _more_prefetched(facts: Facts, rates: Rates) -> Iterator[Prediction]:
 
 
 def _less_validation(facts: Facts, rates: Rates) -> Iterator[Prediction]:
-    share, count = rates.validation_us / float(np.median(rates.whole_us)), facts.validation_examples
-    before = count / max(facts.all_examples, 1)
-    if not facts.is_split or share < FINE or before <= LOWEST_VALIDATION * MIN_GAIN:
+    # Before an epoch has ended, no validation is certain.
+    share, count = float(np.min(rates.validation_us) / np.median(rates.whole_us)), facts.validation_examples
+    validation = LOWEST_VALIDATION * facts.drawn_examples
+    if not facts.drawn_examples or share < FINE or count <= validation * MIN_GAIN:
         return
     in_epoch_us = rates.validation_us * facts.train_examples
     # A simulated validation makes the same steps. The rest of its time is its start, whatever the number of examples.
     least_us = np.minimum((1 if facts.verdict.is_simulated else FORWARD) * rates.step_us, in_epoch_us / count)
     each_us = least_us if facts.verdict.is_simulated else between(least_us, in_epoch_us / count, "start")
-    validation = LOWEST_VALIDATION * facts.all_examples
     between_us = rates.between_us * facts.train_examples - each_us * (count - validation)
-    train = facts.all_examples - validation
+    train = facts.train_examples + count - validation
     after = replace(rates, checkpoints_us=rates.checkpoints_us * facts.train_examples / train)
+    # A build reads, decodes and writes an example in about the time in which the input makes it.
+    size, core_s = (facts.stages.bytes_per_example, facts.stages.total_us / 1e6) if facts.stages else (0.0, 0.0)
+    words = f"{validation:,.0f} instead of {count:,} examples judge each epoch, in a new version of the dataset"
     yield Prediction(
         {"validation_fraction": LOWEST_VALIDATION},
         estimate_of(rates.whole_us / after.later_us(between_us=between_us / train)),
-        Costs(words=f"{validation:,.0f} instead of {count:,} examples judge each epoch"),
+        _costs_of_dataset(facts, size, core_s, words),
         needs_dataset=True,
     )
 

@@ -66,6 +66,7 @@ def facts(of: Verdict = DECODING, stages: StageCosts | None = KEPT, **values: An
         "validation_examples": 100,
         **values,
     }
+    own = {"drawn_examples": own["train_examples"] + own["validation_examples"], **own}
     settings = training_settings({**SETTINGS, **own.pop("settings", {})})
     return Facts(of, settings, stages=stages, memory_bytes=1e10, **own)
 
@@ -336,6 +337,18 @@ def test_a_larger_buffer_is_a_valid_setting_and_fits_in_memory():
     assert not [each for each in predictions(little) if "prefetch_batches" in each.change]
 
 
+def test_a_new_version_of_the_dataset_with_fewer_validation_examples_has_its_price():
+    """Of 1,000 examples, 200 validate and 200 test, which stay. An example takes 50 kB, and 1,000 µs of two cores."""
+    of = replace(verdict(Limit.VALIDATION, us=100, wait=0.0, own_cores=0.2), shares={Part.VALIDATION: 0.5})
+    examples = {"train_examples": 600, "validation_examples": 200, "test_examples": 200}
+    predicted = found(facts(of, **examples, drawn_examples=1000), "validation_fraction")
+    # Steps and validation take 60 ms each. Then, 700 train in 70 ms, and the validation takes 10 ms less.
+    assert predicted.factor.value == pytest.approx((120 / 600) / (120 / 700))
+    assert predicted.costs.disk_bytes == 50_000 * 1000
+    assert predicted.costs.minutes == pytest.approx(1000e-6 * 1000 / 2 / 60)
+    assert predicted.costs.words == "100 instead of 200 examples judge each epoch, in a new version of the dataset"
+
+
 def test_fewer_validation_examples_leave_more_for_training():
     """500 of 1,000 examples validate, in simulated steps of 100 µs: 150 ms an epoch, with 100 ms for the start.
 
@@ -486,6 +499,21 @@ def test_facts_come_from_the_folder_of_a_training(tmp_path: Path):
     of = facts_of(DECODING, settings, {"prepare": "resize"}, {"train": 880, "validation": 120}, folder=tmp_path)
     assert (of.stages, of.prepared, of.prepared_core_s) == (KEPT, {"raw": RESIZED}, {"raw": 0.004})
     assert of.settings.prepare == "resize"
-    assert of.is_split
-    given = facts_of(DECODING, settings, {}, {"train": 500, "validation": 500}, folder=tmp_path)
-    assert not given.is_split
+    assert of.drawn_examples == 1000
+
+
+@pytest.mark.parametrize(
+    ("dataset", "examples", "drawn"),
+    [
+        ({"validation_fraction": 0.2}, (500, 500, 0), 0),  # The source has the split.
+        ({"validation_fraction": 0.2, "test_fraction": 0.2}, (600, 200, 200), 1000),
+        ({"validation_fraction": 0.2}, (640, 160, 200), 800),  # The source has the test split.
+    ],
+)
+def test_a_setting_chose_the_validation_examples_if_they_are_about_that_share(
+    tmp_path: Path, dataset: dict[str, float], examples: tuple[int, ...], drawn: int
+):
+    splits = dict(zip(("train", "validation", "test"), examples, strict=True))
+    of = facts_of(DECODING, training_settings({"validation_fraction": 0.9}), dataset, splits, folder=tmp_path)
+    assert of.drawn_examples == drawn
+    assert of.all_examples == sum(examples)
