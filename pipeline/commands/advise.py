@@ -100,7 +100,7 @@ def _answer(facts: "Facts", hardware: "Hardware") -> dict[str, Any]:
     # Other hardware does not change what lies between two epochs.
     measured_us = np.median(rates_on(facts, Hardware()).whole_us)
     callbacks_us = facts.verdict.shares.get(Part.CALLBACKS, 0.0) * measured_us
-    if limit is Limit.BETWEEN_EPOCHS and 2 * callbacks_us > np.median(rates.between_us) - rates.validation_us:
+    if limit is Limit.BETWEEN_EPOCHS and 2 * callbacks_us > np.median(rates.between_us - rates.validation_us):
         limit = Limit.CALLBACKS
     value, low, high = map(three_digits, rate)
     unit = "images" if facts.settings.example_kind == IMAGES else "rows"

@@ -148,7 +148,7 @@ class Facts:
     kept: Sequence[Promise] = ()
     """What came of earlier predictions on the same machine."""
     epochs: "pandas.DataFrame | None" = None
-    """The `whole_epochs` of its record."""
+    """The `whole_epochs` of its record; None if its verdict is about whole epochs."""
 
     @property
     def decoded_bytes(self) -> int:
@@ -258,7 +258,13 @@ def rates_on(facts: Facts, hardware: Hardware) -> Rates:
     us_of_ms = 1e6 / (verdict.examples_per_s * verdict.step_ms)
     # The stages of an epoch that decodes say nothing about one that takes its images from a cache.
     stages = None if facts.keeps_decoded else facts.stages
-    rates = observed(verdict, stages, facts.epochs, us_of_ms * facts.settings.simulated_step_ms)
+    rates = observed(
+        verdict,
+        stages,
+        facts.epochs,
+        simulated_us=us_of_ms * facts.settings.simulated_step_ms,
+        validation_ratio=facts.validation_examples / max(facts.train_examples, 1),
+    )
     if hardware.step_ms is not None:
         step_us = us_of_ms * hardware.step_ms
         rates = replace(rates, step_us=np.full(DRAWS, step_us))

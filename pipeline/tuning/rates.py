@@ -71,7 +71,7 @@ class Rates:
     """How much more processor time the input took in the training than in its measurement."""
     between_us: Draws
     """What an epoch takes beyond its steady steps: validation, callbacks, its first step, all that lies between two."""
-    validation_us: float
+    validation_us: Draws
     """The validation, a part of it."""
     checkpoints_us: Draws
     """Time that a checkpoint takes beside the steps. Each draw has several values, (draws, values)."""
@@ -177,11 +177,20 @@ def _random(name: str) -> np.random.Generator:
 
 
 def observed(
-    verdict: Verdict, stages: StageCosts | None, epochs: "pandas.DataFrame | None" = None, simulated_us: float = 0.0
+    verdict: Verdict,
+    stages: StageCosts | None,
+    epochs: "pandas.DataFrame | None" = None,
+    simulated_us: float = 0.0,
+    validation_ratio: float = 0.0,
 ) -> Rates:
-    """Return the rates of a training. They explain exactly its `whole_epochs`, or its steps without any.
+    """Return the rates of a training. They explain exactly its `whole_epochs`, or its steps if it has none.
 
-    `simulated_us` is the time of a simulated accelerator, in microseconds per example.
+    Args:
+        verdict: The verdict on its steps.
+        stages: The measured costs of its input, if any.
+        epochs: Its `whole_epochs`; None if the verdict is about whole epochs.
+        simulated_us: The time of a simulated accelerator, in microseconds per example.
+        validation_ratio: Validation examples per training example.
     """
     load, whole_us = verdict.load, 1e6 / verdict.examples_per_s
     if epochs is not None and len(epochs):
@@ -218,29 +227,35 @@ def observed(
         gap_us=np.zeros(DRAWS),
         inflation=inflation,
         drift=drift,
-        **_between_epochs(verdict, whole_us, epochs, drift),
+        **_between_epochs(verdict, whole_us, epochs, drift, validation_ratio),
     )
     return _explained(rates, whole_us)
 
 
-def _between_epochs(verdict: Verdict, steps_us: float, epochs: "pandas.DataFrame | None", drift: Draws) -> Any:
-    """Return the fields of the rates that are about whole epochs. Without one, the shares of the verdict have to do."""
+def _between_epochs(
+    verdict: Verdict, steps_us: float, epochs: "pandas.DataFrame | None", drift: Draws, validation_ratio: float
+) -> Any:
+    """Return the fields of the rates that are about whole epochs."""
     if epochs is not None and len(epochs):
         names = "between_s", "validation_s", "checkpoint_s"
         of_example = ((1e6 * epochs[name] / epochs["examples"]).dropna().to_numpy(float) for name in names)
         # Before a first checkpoint is complete, nothing says what one takes.
         between_us, validation_us, written_us = (each if len(each) else np.zeros(1) for each in of_example)
+        mean_us, validation_us = np.full(DRAWS, between_us.mean()), np.full(DRAWS, validation_us.mean())
+        slices = [each.mean() for each in np.array_split(between_us, min(SLICES, len(between_us)))]
     else:
         validation, callbacks = (verdict.shares.get(part, 0.0) for part in (Part.VALIDATION, Part.CALLBACKS))
         whole_us = steps_us / max(1 - validation - callbacks, 1e-3)
-        between_us, validation_us, written_us = np.array([[whole_us - steps_us], [validation * whole_us], [0.0]])
-    slices = [each.mean() for each in np.array_split(between_us, min(SLICES, len(between_us)))]
-    mean_us = np.full(DRAWS, between_us.mean())
+        mean_us, validation_us = np.full(DRAWS, whole_us - steps_us), np.full(DRAWS, validation * whole_us)
+        slices, written_us = [], np.zeros(1)
+        if epochs is not None:
+            # No epoch has ended, so nothing shows a whole validation. For an example, it takes no longer than a step.
+            mean_us = validation_us = between(0.0, max(validation_ratio * steps_us, whole_us - steps_us), "unseen")
     return {
         "between_us": mean_us,
         # Of a single epoch, nothing shows the spread: it varies as the steps do.
         "between_drift_us": _one_more(slices, "between") if len(slices) > 1 else mean_us * (drift - 1),
-        "validation_us": float(validation_us.mean()),
+        "validation_us": validation_us,
         "checkpoints_us": written_us[_random("written").integers(len(written_us), size=(DRAWS, len(written_us)))],
     }
 

@@ -129,6 +129,21 @@ def test_what_an_epoch_takes_beyond_its_steady_steps_does_not_become_faster():
     assert found(of, "prepare").factor.value == pytest.approx(0.9 / 0.54)
 
 
+@pytest.mark.parametrize(("seen", "slowest"), [(0.0, 3 / 7), (0.5, 1.0)])
+def test_before_an_epoch_has_ended_its_validation_may_take_as_long_as_steps_for_its_examples(
+    seen: float, slowest: float
+):
+    """700 images train, and 300 validate. The last minute may hold a validation, which is then no larger share."""
+    of = with_shares(DECODING, validation=seen)
+    of = facts(of, train_examples=700, validation_examples=300, epochs=epochs(0.45)[:0])
+    value, low, high = found(of, "prepare").factor
+    assert low == pytest.approx((1 + slowest) / (0.2 + slowest), rel=0.05)
+    assert high == pytest.approx(5, rel=0.15)
+    assert low < value < high
+    # Whether there is a validation to shorten is not known.
+    assert not [each for each in predictions(of) if "validation_fraction" in each.change]
+
+
 def test_steps_are_those_of_the_epochs_whose_rest_is_known():
     """The verdict is about the first epoch, too, in which a process began. Its steps took twice as long."""
     of = epochs(0.45, 0.45)
