@@ -14,7 +14,7 @@ from pipeline.config.kept_images import USABLE, can_keep, keeps_decoded, kept_by
 from pipeline.config.settings import MAX_PREFETCHED
 from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.diagnosis import three_digits
-from pipeline.monitor.limits import BUSY, FINE, Limit, Part
+from pipeline.monitor.limits import BUSY, FINE, Limit
 from pipeline.monitor.verdict import Verdict
 from pipeline.runs.changes import Change
 from pipeline.runs.files import read_or_empty
@@ -22,7 +22,7 @@ from pipeline.runs.promises import Promise, epochs_since_change, last_change, ve
 from pipeline.storage import Place
 from pipeline.system.wording import format_size
 from pipeline.tuning.contenders import prepared_size
-from pipeline.tuning.rates import DRAWS, Draws, Rates, between, costs_us, estimate_of, observed, share_in_steps
+from pipeline.tuning.rates import DRAWS, Draws, Rates, between, costs_us, estimate_of, observed
 from pipeline.tuning.result import MIN_GAIN
 from pipeline.tuning.stages import StageCosts, costs_from, load_stages
 
@@ -266,11 +266,11 @@ def rates_on(facts: Facts, hardware: Hardware) -> Rates:
         validation_ratio=facts.validation_examples / max(facts.train_examples, 1),
     )
     if hardware.step_ms is not None:
-        step_us = us_of_ms * hardware.step_ms
-        rates = replace(rates, step_us=np.full(DRAWS, step_us))
+        rates = replace(rates, compute_us=np.full(DRAWS, us_of_ms * hardware.step_ms))
         if not verdict.load.has_gpu and not verdict.is_simulated:
             # The steps no longer use the cores, but for the thread that sends them.
-            rates = replace(rates, other_us=np.minimum(rates.other_us, between(0.0, step_us, "sending")))
+            sending_us = between(0.0, rates.compute_us + rates.host_us, "sending")
+            rates = replace(rates, other_us=np.minimum(rates.other_us, sending_us))
     if hardware.cores is not None:
         rates = _with_cores(rates, hardware.cores / (verdict.load.usable_cores or 1.0), facts, hardware)
     if hardware.bytes_per_s is not None:
@@ -279,15 +279,16 @@ def rates_on(facts: Facts, hardware: Hardware) -> Rates:
 
 
 def _with_cores(rates: Rates, ratio: float, facts: Facts, hardware: Hardware) -> Rates:
-    step_us = rates.step_us
+    compute_us = rates.compute_us
     on_cores = not facts.verdict.load.has_gpu and not facts.verdict.is_simulated and hardware.step_ms is None
     if on_cores:
         # More cores help the step as much as they help all operations, or not at all; fewer of them hold it up.
-        step_us = between(np.minimum(step_us / ratio, step_us), np.maximum(step_us / ratio, step_us), "more")
+        ends_us = compute_us / ratio, compute_us
+        compute_us = between(np.minimum(*ends_us), np.maximum(*ends_us), "more")
     serial_us = np.maximum(rates.serial_us, _hidden_us(facts, rates)) if ratio > 1 else rates.serial_us
     # As in any training, some of the time of the further cores is lost between two tasks.
     gained = (ratio - 1) * (between(BUSY, 1.0, "gained") if ratio > 1 else 1)
-    return replace(rates, cores=rates.cores * (1 + gained), step_us=step_us, serial_us=serial_us)
+    return replace(rates, cores=rates.cores * (1 + gained), compute_us=compute_us, serial_us=serial_us)
 
 
 def _hidden_us(facts: Facts, rates: Rates) -> Draws:
@@ -450,7 +451,7 @@ def _less_validation(facts: Facts, rates: Rates) -> Iterator[Prediction]:
         return
     in_epoch_us = rates.validation_us * facts.train_examples
     # A simulated validation makes the same steps. The rest of its time is its start, whatever the number of examples.
-    least_us = np.minimum((1 if facts.verdict.is_simulated else FORWARD) * rates.step_us, in_epoch_us / count)
+    least_us = np.minimum((1 if facts.verdict.is_simulated else FORWARD) * rates.compute_us, in_epoch_us / count)
     each_us = least_us if facts.verdict.is_simulated else between(least_us, in_epoch_us / count, "start")
     between_us = rates.between_us * facts.train_examples - each_us * (count - validation)
     train = facts.train_examples + count - validation
@@ -467,8 +468,8 @@ def _less_validation(facts: Facts, rates: Rates) -> Iterator[Prediction]:
 
 
 def _fewer_checkpoints(facts: Facts, rates: Rates) -> Iterator[Prediction]:
-    settings, waited_us = facts.settings, share_in_steps(facts.verdict, Part.CHECKPOINTS) * rates.steps_us
-    if facts.verdict.shares.get(Part.CHECKPOINTS, 0.0) < FINE:
+    settings, share = facts.settings, np.median(rates.waited_us / rates.whole_us)
+    if share < FINE:
         return
     steps = ceil(facts.train_examples / settings.batch_size)
     epoch_minutes = facts.train_examples * float(np.median(rates.whole_us)) / 60e6
@@ -478,19 +479,22 @@ def _fewer_checkpoints(facts: Facts, rates: Rates) -> Iterator[Prediction]:
         return
     # One of the checkpoints of an epoch is written at its end in any case, and the other interval stays.
     left = max(1.0, min(of_steps, of_time))
-    saved_us = waited_us * (1 - left / max(of_steps, of_time))
     change = {"checkpoint_steps": 0} if of_steps >= of_time else {"checkpoint_minutes": 0.0}
     words = f"a killed training repeats up to {steps / left:,.0f} steps"
-    yield Prediction(change, _gain(rates, rates.with_step(-saved_us)), Costs(words=words), at_epoch=True)
+    after = replace(rates, waited_us=rates.waited_us * left / max(of_steps, of_time))
+    yield Prediction(change, _gain(rates, after), Costs(words=words), at_epoch=True)
 
 
 def _larger_batches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
-    """Yield what a batch of twice the size gains: half of the work that the loop has with each step."""
-    if Limit.HOST not in facts.verdict.limits:
+    """Yield what a batch of twice the size gains: half of the work of the loop, and cheaper rows if measured so."""
+    # How long a serial stage would take is not known.
+    is_known = facts.stages is not None and Limit.SERIAL not in facts.verdict.limits
+    costs = facts.prepared.get("batch_size") if is_known else None
+    if costs is None and Limit.HOST not in (*facts.verdict.limits, rates.limit()):
         return
     words = "fewer and larger updates of the weights, which may need another learning_rate"
     change = {"batch_size": 2 * facts.settings.batch_size}
-    after = rates.with_step(-share_in_steps(facts.verdict, Part.HOST) * rates.steps_us / 2)
+    after = replace(rates.with_costs(costs) if costs else rates, host_us=rates.host_us / 2)
     yield Prediction(change, _gain(rates, after), Costs(words=words))
 
 

@@ -392,6 +392,26 @@ def test_checkpoints_at_the_end_of_epochs_stay():
     assert predicted.costs.words == "a killed training repeats up to 90 steps"
 
 
+def test_another_accelerator_shortens_neither_checkpoints_nor_the_loop():
+    """Of a step of 100 ms, 60 ms wait for a checkpoint, and 10 ms are the loop. The accelerator then takes 12 ms."""
+    of = verdict(Limit.CHECKPOINTS, us=10_000, wait=0.0, own_cores=0.2)
+    of = facts(with_shares(of, checkpoints=0.6, host=0.1), settings={"checkpoint_steps": 1})
+    faster = Hardware(step_ms=12)
+    assert np.median(rates_on(of, faster).whole_us) == pytest.approx(8_200)
+    assert found(of, "checkpoint_steps", faster).factor.value == pytest.approx(8_200 / (2_200 + 6_000 / 90))
+    assert rates_on(of, faster).limit() is Limit.CHECKPOINTS
+    assert rates_on(of, Hardware(cores=96)).limit() is Limit.CHECKPOINTS
+
+
+def test_the_loop_can_be_the_limit_of_another_accelerator():
+    """Of a step of 10 ms, 0.5 ms are the loop. With an accelerator of 0.1 ms, twice the batch saves 0.25 of 0.6 ms."""
+    of = facts(with_shares(verdict(Limit.COMPUTE, wait=0.0, own_cores=0.02), host=0.05))
+    assert not [each for each in predictions(of) if "batch_size" in each.change]
+    faster = Hardware(step_ms=0.1, cores=96)
+    assert rates_on(of, faster).limit() is Limit.HOST
+    assert found(of, "batch_size", faster).factor.value == pytest.approx(0.6 / 0.35)
+
+
 def test_checkpoints_by_the_other_interval_stay():
     """An epoch of 90 steps takes 0.9 s, and a third of a checkpoint for each step is written by time."""
     of = replace(verdict(Limit.CHECKPOINTS, wait=0.0, own_cores=0.2), shares={Part.CHECKPOINTS: 0.5})
