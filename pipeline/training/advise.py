@@ -11,7 +11,7 @@ from pipeline.input.options import batch_options
 from pipeline.input.stage_costs import sample_of
 from pipeline.runs.run import Run
 from pipeline.storage import place_of, write_json
-from pipeline.training.stages import MAX_CPU_S, measure_stages, prepared
+from pipeline.training.stages import MAX_CPU_S, measure_stages, prepared_records
 from pipeline.tuning.contenders import prepared_size
 from pipeline.tuning.predictions import FURTHER, PREPARED
 from pipeline.tuning.stages import load_stages, save_stages
@@ -47,8 +47,8 @@ def measure_missing(run: Run, dataset: Dataset, max_cpu_s: float = MAX_CPU_S) ->
 
 def _core_s(run: Run, dataset: Dataset, rules: Rules) -> float:
     """Return the processor seconds that it takes to prepare an image."""
-    sample = sample_of(place_of(run.dataset), dataset)
-    few = sample._replace(records=sample.records[:TIMED])
+    records = sample_of(place_of(run.dataset), dataset).records[:TIMED]
     began = time.process_time()
-    prepared(dataset, few, rules)
-    return (time.process_time() - began) / max(len(few.records), 1)
+    for _ in prepared_records(dataset, records, rules):
+        pass
+    return (time.process_time() - began) / max(len(records), 1)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from pipeline.images.examine import Rules, UsableImage, examine
 from pipeline.input.cache import cached_bytes, usable_memory
 from pipeline.input.options import BatchOptions, batch_options
 from pipeline.input.stage_costs import MAX_BYTES, Round, Sample, rounds, sample_of
-from pipeline.records.format import ImageEncoder, as_file, read_image
+from pipeline.records.format import ImageEncoder, RecordFormat, as_file, read_image
 from pipeline.runs.files import STAGES, read_or_empty
 from pipeline.runs.run import Run
 from pipeline.storage import Place, write_json
@@ -137,21 +137,25 @@ def _measured(
 
 def prepared(dataset: Dataset, sample: Sample, rules: Rules) -> tuple[Dataset, Sample]:
     """Return a sample of images as a dataset would hold it that is built with these rules, and its description."""
-    form = replace(dataset.records, pixels="raw" if rules.prepare == "raw" else "encoded")
-    encode = ImageEncoder(form, dataset.labels, dataset.texts).encode
-
-    def again(record: bytes) -> bytes | None:
-        before = read_image(record, dataset.records)
-        image = examine(as_file(before), rules)
-        if not isinstance(image, UsableImage):
-            return None  # A build rejects it.
-        labels = tuple(dataset.labels[label] for label in before.labels)
-        return encode(image, labels, before.filename) + image.encoded
-
     records, size = list[bytes](), 0
-    for record in filter(None, map(again, sample.records)):
+    for record in prepared_records(dataset, sample.records, rules):
         records.append(record)
         size += len(record)
         if size >= MAX_BYTES:  # Stored pixels take many times the bytes of the JPEG.
             break
-    return replace(dataset, records=form), sample._replace(records=records)
+    return replace(dataset, records=_form(dataset, rules)), sample._replace(records=records)
+
+
+def prepared_records(dataset: Dataset, records: Iterable[bytes], rules: Rules) -> Iterator[bytes]:
+    """Yield each record as a dataset would hold it that is built with these rules, if the build takes the image."""
+    encode = ImageEncoder(_form(dataset, rules), dataset.labels, dataset.texts).encode
+    for record in records:
+        before = read_image(record, dataset.records)
+        image = examine(as_file(before), rules)
+        if isinstance(image, UsableImage):
+            labels = tuple(dataset.labels[label] for label in before.labels)
+            yield encode(image, labels, before.filename) + image.encoded
+
+
+def _form(dataset: Dataset, rules: Rules) -> RecordFormat:
+    return replace(dataset.records, pixels="raw" if rules.prepare == "raw" else "encoded")

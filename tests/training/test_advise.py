@@ -12,7 +12,7 @@ from pipeline.commands.advise import _answer, advise, facts_of_run
 from pipeline.config.automatic import training_settings
 from pipeline.dataset.manifest import load
 from pipeline.errors import SettingsError
-from pipeline.images.examine import Rules
+from pipeline.images.examine import Rules, examine
 from pipeline.input.cache import cached_bytes
 from pipeline.input.options import batch_options
 from pipeline.monitor.limits import Limit
@@ -22,6 +22,7 @@ from pipeline.runs.launch import prepare_run
 from pipeline.runs.promises import machine_of, save_promises
 from pipeline.runs.run import load_result, load_run
 from pipeline.system.host import host_facts
+from pipeline.training import stages
 from pipeline.training.advise import _core_s, measure_missing
 from pipeline.training.job import run_job
 from pipeline.tuning.predictions import PREPARED, Hardware
@@ -83,10 +84,21 @@ def test_a_training_is_advised_from_its_record_and_from_measured_stages(trained:
     assert fast["examples_per_s"]["value"] > 2 * found["examples_per_s"]["value"]
 
 
-def test_the_time_to_prepare_an_image_is_measured(tmp_path: Path, published: Path):
+def test_the_time_to_prepare_an_image_is_measured(tmp_path: Path, published: Path, monkeypatch: pytest.MonkeyPatch):
+    """Also if a measurement of their stages would take fewer images, because stored pixels are large."""
     values = {"workspace": str(tmp_path), "local_folder": str(tmp_path), "image_size": 32}
     run = prepare_run(training_settings(values), published, "run")
-    assert 0 < _core_s(run, load(published), Rules(check="header", prepare="raw", prepare_size=37)) < 1
+    dataset, examined = load(published), []
+
+    def examine_one_second_long(*given: Any) -> Any:
+        examined.append(1)
+        return examine(*given)
+
+    monkeypatch.setattr(stages, "MAX_BYTES", 1)
+    monkeypatch.setattr(stages, "examine", examine_one_second_long)
+    monkeypatch.setattr("time.process_time", lambda: float(len(examined)))
+    assert _core_s(run, dataset, Rules(check="header", prepare="raw", prepare_size=37)) == 1
+    assert len(examined) > 1
 
 
 @pytest.mark.parametrize(("callbacks", "limit"), [(0.0, Limit.BETWEEN_EPOCHS), (0.4, Limit.CALLBACKS)])
