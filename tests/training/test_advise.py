@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from pipeline.training import stages
 from pipeline.training.advise import _core_s, measure_missing
 from pipeline.training.job import run_job
 from pipeline.tuning.predictions import PREPARED, Hardware
+from tests.monitor.epoch_records import record_epochs
 from tests.tuning.test_predictions import DECODING, epochs, facts, with_shares
 
 
@@ -99,6 +100,24 @@ def test_the_time_to_prepare_an_image_is_measured(tmp_path: Path, published: Pat
     monkeypatch.setattr("time.process_time", lambda: float(len(examined)))
     assert _core_s(run, dataset, Rules(check="header", prepare="raw", prepare_size=37)) == 1
     assert len(examined) > 1
+
+
+def test_on_another_machine_nothing_is_measured(
+    tmp_path: Path, published: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """Its cores may be others, and what earlier predictions came to is that of the machine of the training."""
+    values = {"workspace": str(tmp_path), "local_folder": str(tmp_path), "image_size": 32}
+    run, measured = prepare_run(training_settings(values), published, "run"), []
+    record_epochs(run.folder / "record", [(5.0, 5.0)] * 3)
+    monkeypatch.setattr("pipeline.training.advise.measure_missing", lambda *_: measured.append(1))
+    change = Change("cache", "memory", 1.0, "Ada", epoch=2, promised=(2.0, 1.9, 2.1), measured=1.5)
+    elsewhere = replace(run, host={**run.host, "processor": "Other"})
+    save_promises(tmp_path, "runs/other/1", machine_of(elsewhere.host), [change])
+    assert facts_of_run(run, is_measured=True).kept == []
+    assert len(measured) == 1
+    assert [each.training for each in facts_of_run(elsewhere, is_measured=True).kept] == ["runs/other/1"]
+    assert len(measured) == 1
+    assert "the training ran on another machine (Other, " in caplog.text
 
 
 @pytest.mark.parametrize(("callbacks", "limit"), [(0.0, Limit.BETWEEN_EPOCHS), (0.4, Limit.CALLBACKS)])
