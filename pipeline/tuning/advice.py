@@ -93,7 +93,7 @@ _WITHOUT_SETTINGS = {
     Limit.CALLBACKS,
 }
 """Limits that something else than a setting removes, so that the best setting is not the only thing to do."""
-_OF_STAGES = {"prepare", "cache"}
+_OF_STAGES = {"prepare", "cache", "batch_size"}
 """Settings whose gain can be predicted only if the stages of the input were measured."""
 
 
@@ -144,8 +144,9 @@ _IDLE_GPU = Condition(
 )
 
 _LESS_DECODING = (
-    # A step of a small model takes less time than the input needs for its rows.
-    Change("use more cores for each accelerator, or a larger batch_size", [_TABLE]),
+    # Rows of a larger batch are cheaper to parse.
+    Change("use more cores for each accelerator, or a larger batch_size", [_TABLE], settings=["batch_size"]),
+    Change("use more cores for each accelerator", [_TABLE]),
     Change(
         "resize the images once when the dataset is built (prepare=resize, prepare_size={prepare_size}), so that each "
         "epoch decodes fewer pixels",

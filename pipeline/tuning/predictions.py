@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     import pandas
 
 PREPARED = "prepared_stages.json"
-"""The file in the folder of a training with the costs of the stages if the dataset was prepared in another way."""
+"""The file in the folder of a training with the costs of the stages if the dataset was prepared in another way, or of a
+table, if batches were twice as large (`batch_size`)."""
 FURTHER: Mapping[str, Sequence[Literal["resize", "raw"]]] = {"keep": ("resize", "raw"), "resize": ("raw",)}
 """The preparations that may follow each other."""
 CORES, GIGABYTES = "cores", "gigabytes_per_second"
@@ -139,7 +140,8 @@ class Facts:
     stages: StageCosts | None = None
     """The costs of the input's stages; None if they were not measured."""
     prepared: Mapping[str, StageCosts] = field(default_factory=dict)
-    """The same if the dataset was prepared in another way, by the setting `prepare`."""
+    """The same if the dataset was prepared in another way, by the setting `prepare`, or by the name `batch_size`, of
+    batches of twice the size."""
     prepared_core_s: Mapping[str, float] = field(default_factory=dict)
     """Processor seconds to prepare an image, by the setting `prepare`."""
     test_examples: int = 0

@@ -10,11 +10,12 @@ import pytest
 
 from pipeline.commands.advise import _answer, advise, facts_of_run
 from pipeline.config.automatic import training_settings
-from pipeline.dataset.manifest import load
+from pipeline.config.example_kinds import TABLE
+from pipeline.dataset.manifest import Dataset, load
 from pipeline.errors import SettingsError
 from pipeline.images.examine import Rules, examine
 from pipeline.input.cache import cached_bytes
-from pipeline.input.options import batch_options
+from pipeline.input.options import BatchOptions, batch_options
 from pipeline.monitor.limits import Limit
 from pipeline.runs.changes import Change
 from pipeline.runs.files import CHANGES
@@ -25,9 +26,10 @@ from pipeline.system.host import host_facts
 from pipeline.training import stages
 from pipeline.training.advise import _core_s, measure_missing
 from pipeline.training.job import run_job
-from pipeline.tuning.predictions import PREPARED, Hardware
+from pipeline.tuning.predictions import PREPARED, Hardware, facts_of
+from pipeline.tuning.stages import StageCosts, load_stages
 from tests.monitor.epoch_records import record_epochs
-from tests.tuning.test_predictions import DECODING, epochs, facts, with_shares
+from tests.tuning.test_predictions import DECODING, KEPT, epochs, facts, with_shares
 
 
 def advised(run: Path, **options: Any) -> dict[str, Any]:
@@ -118,6 +120,25 @@ def test_on_another_machine_nothing_is_measured(
     assert [each.training for each in facts_of_run(elsewhere, is_measured=True).kept] == ["runs/other/1"]
     assert len(measured) == 1
     assert "the training ran on another machine (Other, " in caplog.text
+
+
+def test_of_a_table_batches_of_twice_the_size_are_measured(
+    tmp_path: Path, published: Path, monkeypatch: pytest.MonkeyPatch
+):
+    values = {"workspace": str(tmp_path), "local_folder": str(tmp_path), "image_size": 32, "batch_size": 8}
+    run, sizes = prepare_run(training_settings(values), published, "run"), []
+
+    def measure_stages(folder: Path, dataset: Dataset, options: BatchOptions, max_cpu_s: float) -> StageCosts:
+        sizes.append(options.batch_size)
+        return KEPT
+
+    monkeypatch.setattr("pipeline.training.advise.measure_stages", measure_stages)
+    for _ in range(2):  # The second call measures nothing again.
+        measure_missing(run, replace(load(published), kind=TABLE))
+    assert sizes == [8, 16]
+    assert load_stages(run.folder) == KEPT
+    of = facts_of(DECODING, run.settings, {}, {"train": 900, "validation": 100}, folder=run.folder)
+    assert of.prepared == {"batch_size": KEPT}
 
 
 @pytest.mark.parametrize(("callbacks", "limit"), [(0.0, Limit.BETWEEN_EPOCHS), (0.4, Limit.CALLBACKS)])

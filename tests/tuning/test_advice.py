@@ -123,6 +123,13 @@ def test_what_would_gain_too_little_is_not_advised(limit: Limit, name: str, phra
     assert advice(Verdict((limit,), "It is so.", Load()), settings, {}, [small]).startswith(phrase)
 
 
+def test_a_larger_batch_of_rows_is_advised_unless_it_would_gain_too_little():
+    settings = training_settings({"example_kind": "table", "model": "mlp"})
+    decoding, small = Verdict((Limit.DECODING,), "It is so.", Load()), Prediction({"batch_size": 64}, Estimate(1, 1, 1))
+    assert "a larger batch_size" in advice(decoding, settings, {})
+    assert advice(decoding, settings, {}, [small]) == "Next: use more cores for each accelerator."
+
+
 @pytest.mark.parametrize(
     ("limit", "values"),
     [

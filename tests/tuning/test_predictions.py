@@ -426,6 +426,15 @@ def test_larger_batches_halve_the_work_of_the_loop():
     assert found(facts(of), "batch_size").factor.value == pytest.approx(1 / 0.8)
 
 
+def test_rows_of_larger_batches_are_cheaper_if_they_were_measured():
+    """1,000 µs of two cores become 800 µs. Without a measurement, or with a serial stage, nothing is predicted."""
+    twice = {"prepared": {"batch_size": costs(read=20, parse=10, decode=600, resize=70, batch=100)}}
+    assert found(facts(**twice), "batch_size").factor.value == pytest.approx(1.25)
+    both = verdict(Limit.DECODING, Limit.SERIAL, us=1000, own_cores=1.2)
+    for of in (facts(), facts(both, **twice), facts(stages=None, **twice)):
+        assert not [each for each in predictions(of) if "batch_size" in each.change]
+
+
 def test_more_cores_help_until_the_step_limits():
     predicted = found(facts(), "cores").factor
     assert 1.8 <= predicted.low < predicted.high <= 2
