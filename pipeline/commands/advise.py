@@ -100,7 +100,7 @@ def _answer(facts: "Facts", hardware: "Hardware") -> dict[str, Any]:
     # Other hardware does not change what lies between two epochs.
     measured_us = np.median(rates_on(facts, Hardware()).whole_us)
     callbacks_us = facts.verdict.shares.get(Part.CALLBACKS, 0.0) * measured_us
-    if limit is Limit.BETWEEN_EPOCHS and 2 * callbacks_us > np.median(rates.between_us) - rates.validation_us:
+    if limit is Limit.BETWEEN_EPOCHS and 2 * callbacks_us > np.median(rates.between_us - rates.validation_us):
         limit = Limit.CALLBACKS
     value, low, high = map(three_digits, rate)
     unit = "images" if facts.settings.example_kind == IMAGES else "rows"
@@ -136,9 +136,16 @@ def facts_of_run(run: "Run", *, is_measured: bool) -> "Facts":
     from pipeline.system.host import host_facts
     from pipeline.tuning.predictions import facts_of, since_change
 
-    dataset = load_allowed(place_of(run.dataset))
+    dataset, machine = load_allowed(place_of(run.dataset)), machine_of(run.host)
     if is_measured and find_spec(PACKAGES["training"]) is None:
         _log.warning("the stages of the input are not measured, because TensorFlow is not installed")
+    elif is_measured and (here := machine_of(host_facts())) != machine:
+        _log.warning(
+            "the stages of the input are not measured, because the training ran on another machine (%s) than this one "
+            "(%s): run the command there",
+            machine,
+            here,
+        )
     elif is_measured:
         from pipeline.training.tensorflow_start import tensorflow_on_the_cpu
 
@@ -154,6 +161,6 @@ def facts_of_run(run: "Run", *, is_measured: bool) -> "Facts":
         examples,
         folder=run.folder,
         memory_bytes=run.host.get(FREE_MEMORY, 0),
-        kept=promises_on(run.folder, machine_of(host_facts())),
+        kept=promises_on(run.folder, machine),
     )
     return since_change(facts, run.folder, changes)

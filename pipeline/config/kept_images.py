@@ -16,6 +16,15 @@ def can_keep(settings: TrainingSettings) -> bool:
     return settings.example_kind == IMAGES and settings.crop != "random_resized" and not settings.balanced
 
 
+def keeps_decoded(settings: TrainingSettings, *, fit_memory: bool) -> bool:
+    """Return whether a training keeps decoded images, so that one of its epochs decodes them, and the others do not.
+
+    `fit_memory` says whether they fit in memory.
+    """
+    cache = settings.cache
+    return can_keep(settings) and (cache in ("memory", "disk") or (cache == "auto" and fit_memory))
+
+
 def kept_bytes(image_size: int, crop: str, *, train: int, validation: int) -> int:
     """Return about how many bytes the decoded images of some training and validation examples take."""
     seen = image_size**2 * 3

@@ -26,7 +26,6 @@ from pipeline.runs.changes import load_changes, newest_settings
 from pipeline.runs.files import FREE_MEMORY
 from pipeline.runs.promises import machine_of, promises_on
 from pipeline.runs.recorded_run import RecordedRun, load_recorded_run
-from pipeline.system.host import host_facts
 from pipeline.tuning.advice import advice
 from pipeline.tuning.predictions import facts_of, predictions, since_change
 
@@ -153,7 +152,7 @@ def speed(run: RecordedRun, summary: Summary, diagnosis: Verdict) -> Headline:
     try:
         changes = load_changes(run.folder)
         settings = newest_settings(training_settings(run.files.settings), changes)
-        kept = promises_on(run.folder, machine_of(host_facts()))
+        kept = promises_on(run.folder, machine_of(run.files.host))
         facts = facts_of(
             diagnosis,
             settings,

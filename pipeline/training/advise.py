@@ -1,17 +1,17 @@
-"""Measures on request what a prediction needs: the stages of the input, also as if the dataset was prepared anew."""
+"""Measures on request what a prediction needs: the stages of the input, as it is and with other settings."""
 
 import logging
 import time
 from dataclasses import asdict, replace
 
-from pipeline.config.example_kinds import IMAGES
+from pipeline.config.example_kinds import IMAGES, TABLE
 from pipeline.dataset.manifest import Dataset
 from pipeline.images.examine import Rules
 from pipeline.input.options import batch_options
 from pipeline.input.stage_costs import sample_of
 from pipeline.runs.run import Run
 from pipeline.storage import place_of, write_json
-from pipeline.training.stages import MAX_CPU_S, measure_stages, prepared
+from pipeline.training.stages import MAX_CPU_S, measure_stages, prepared_records
 from pipeline.tuning.contenders import prepared_size
 from pipeline.tuning.predictions import FURTHER, PREPARED
 from pipeline.tuning.stages import load_stages, save_stages
@@ -32,10 +32,16 @@ def measure_missing(run: Run, dataset: Dataset, max_cpu_s: float = MAX_CPU_S) ->
         _log.info("measuring the stages of the input")
         if costs := measure_stages(folder, dataset, options, max_cpu_s):
             save_stages(run.folder, costs)
-    if dataset.kind != IMAGES or (run.folder / PREPARED).exists():
+    if (run.folder / PREPARED).exists():
         return
     found = {}
-    for prepare in FURTHER.get(dataset.settings.get("prepare", run.settings.prepare), ()):
+    if dataset.kind == TABLE:
+        _log.info("measuring the stages of batches of twice the size")
+        twice = replace(options, batch_size=2 * options.batch_size)
+        if costs := measure_stages(folder, dataset, twice, max_cpu_s):
+            found["batch_size"] = {"costs": asdict(costs), "core_s": 0.0}
+    prepare_now = dataset.settings.get("prepare", run.settings.prepare) if dataset.kind == IMAGES else ""
+    for prepare in FURTHER.get(prepare_now, ()):
         _log.info("measuring the stages of a dataset with prepare=%s", prepare)
         size = prepared_size(run.settings.image_size)
         if costs := measure_stages(folder, dataset, options, max_cpu_s, prepare=prepare, prepare_size=size):
@@ -47,8 +53,8 @@ def measure_missing(run: Run, dataset: Dataset, max_cpu_s: float = MAX_CPU_S) ->
 
 def _core_s(run: Run, dataset: Dataset, rules: Rules) -> float:
     """Return the processor seconds that it takes to prepare an image."""
-    sample = sample_of(place_of(run.dataset), dataset)
-    few = sample._replace(records=sample.records[:TIMED])
+    records = sample_of(place_of(run.dataset), dataset).records[:TIMED]
     began = time.process_time()
-    prepared(dataset, few, rules)
-    return (time.process_time() - began) / max(len(few.records), 1)
+    for _ in prepared_records(dataset, records, rules):
+        pass
+    return (time.process_time() - began) / max(len(records), 1)

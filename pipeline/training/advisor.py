@@ -156,24 +156,25 @@ class Advisor:
             except (TenfoldError, OSError) as error:
                 _log.warning("the changes that the training offers cannot be stored: %s", error)
 
-    def _whole_epochs(self) -> "pandas.DataFrame | None":
+    def _whole_epochs(self) -> "pandas.DataFrame":
         """Return the newest epochs that have ended. The record is only read from the last but one of them on."""
         import pandas
 
-        known, record = self._ended, self._run.folder / "record"
-        since, last = (known["time"].iloc[-2], known.index[-1]) if known is not None and len(known) > 1 else (None, 0)
+        known = pandas.DataFrame() if self._ended is None else self._ended
+        record = self._run.folder / "record"
+        since, last = (known["time"].iloc[-2], known.index[-1]) if len(known) > 1 else (None, 0)
         try:
             newest = last_row(record, "epochs")
             # An epoch may have millions of steps, and there is a verdict every minute.
-            if newest is None or (known is not None and len(known) and newest["step"] == known.index[-1]):
+            if newest is None or (len(known) and newest["step"] == known.index[-1]):
                 return known
             found = whole_epochs(record, since, 2 * LAST_EPOCHS).loc[last:]
-            if known is not None and last:
+            if last:
                 found = pandas.concat([known.loc[: last - 1], found])
             self._ended = found[-2 * LAST_EPOCHS :]
             return self._ended
         except OSError:  # The disk is slow to answer, or full: the next verdict comes soon.
-            return None
+            return known
 
     def _facts(self, verdict: Verdict, settings: TrainingSettings) -> Facts:
         examples = {name: split.examples for name, split in self._dataset.splits.items()}

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,11 +11,13 @@ from typing import Literal
 
 from pipeline import __version__
 from pipeline.config.example_kinds import data_of
+from pipeline.config.kept_images import keeps_decoded
 from pipeline.dataset.manifest import Dataset
 from pipeline.images.examine import Rules, UsableImage, examine
+from pipeline.input.cache import cached_bytes, usable_memory
 from pipeline.input.options import BatchOptions, batch_options
 from pipeline.input.stage_costs import MAX_BYTES, Round, Sample, rounds, sample_of
-from pipeline.records.format import ImageEncoder, as_file, read_image
+from pipeline.records.format import ImageEncoder, RecordFormat, as_file, read_image
 from pipeline.runs.files import STAGES, read_or_empty
 from pipeline.runs.run import Run
 from pipeline.storage import Place, write_json
@@ -29,7 +31,7 @@ BUDGET = 0.02
 MIN_CPU_S = 5.0
 """A measurement needs about this many CPU seconds, half of them to make the graphs of the inputs."""
 MIN_EXAMPLES = 20_000
-"""A training of fewer examples, counted in each epoch, is over before a measurement would pay."""
+"""A training of fewer examples, counted in each epoch that decodes, is over before a measurement would pay."""
 Prepare = Literal["keep", "resize", "raw"]
 FOLDER = "stages"
 """The folder of `local_folder` with the measurements of this machine."""
@@ -79,12 +81,13 @@ def measure_at_start(run: Run, folder: Place, dataset: Dataset, go_on: Callable[
 
 def _costs_at_start(run: Run, folder: Place, dataset: Dataset, go_on: Callable[[], bool]) -> StageCosts | None:
     settings, server = run.settings, run.server
+    options = replace(batch_options(settings), batch_size=settings.batch_size // server.count)
+    fit_memory = cached_bytes(dataset, options, server.count) <= usable_memory()
     # If decoded images are kept, only the first epoch decodes them.
-    epochs = settings.epochs if dataset.table or settings.cache == "off" else 1
+    epochs = 1 if keeps_decoded(settings, fit_memory=fit_memory) else settings.epochs
     examples = dataset.splits["train"].examples * epochs // server.count
     if examples < MIN_EXAMPLES:
         return None
-    options = replace(batch_options(settings), batch_size=settings.batch_size // server.count)
     # Servers are compared, so each of them measures what its disk and its cores do now.
     cached = Path(settings.local_folder) / FOLDER / f"{_key(dataset, options)}.json" if server.count == 1 else None
     if cached and (known := costs_from(read_or_empty(cached))):
@@ -134,21 +137,25 @@ def _measured(
 
 def prepared(dataset: Dataset, sample: Sample, rules: Rules) -> tuple[Dataset, Sample]:
     """Return a sample of images as a dataset would hold it that is built with these rules, and its description."""
-    form = replace(dataset.records, pixels="raw" if rules.prepare == "raw" else "encoded")
-    encode = ImageEncoder(form, dataset.labels, dataset.texts).encode
-
-    def again(record: bytes) -> bytes | None:
-        before = read_image(record, dataset.records)
-        image = examine(as_file(before), rules)
-        if not isinstance(image, UsableImage):
-            return None  # A build rejects it.
-        labels = tuple(dataset.labels[label] for label in before.labels)
-        return encode(image, labels, before.filename) + image.encoded
-
     records, size = list[bytes](), 0
-    for record in filter(None, map(again, sample.records)):
+    for record in prepared_records(dataset, sample.records, rules):
         records.append(record)
         size += len(record)
         if size >= MAX_BYTES:  # Stored pixels take many times the bytes of the JPEG.
             break
-    return replace(dataset, records=form), sample._replace(records=records)
+    return replace(dataset, records=_form(dataset, rules)), sample._replace(records=records)
+
+
+def prepared_records(dataset: Dataset, records: Iterable[bytes], rules: Rules) -> Iterator[bytes]:
+    """Yield each record as a dataset would hold it that is built with these rules, if the build takes the image."""
+    encode = ImageEncoder(_form(dataset, rules), dataset.labels, dataset.texts).encode
+    for record in records:
+        before = read_image(record, dataset.records)
+        image = examine(as_file(before), rules)
+        if isinstance(image, UsableImage):
+            labels = tuple(dataset.labels[label] for label in before.labels)
+            yield encode(image, labels, before.filename) + image.encoded
+
+
+def _form(dataset: Dataset, rules: Rules) -> RecordFormat:
+    return replace(dataset.records, pixels="raw" if rules.prepare == "raw" else "encoded")

@@ -4,17 +4,18 @@ If the gain of a change was predicted, the best of these changes is the advice. 
 each limit. docs/reference/advice.md is generated from it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pipeline.config.automatic import TrainingSettings
 from pipeline.config.example_kinds import IMAGES, TABLE
 from pipeline.config.kept_images import can_keep
+from pipeline.config.settings import MAX_PREFETCHED
 from pipeline.monitor.limits import IDLE_GPU, Limit
 from pipeline.monitor.verdict import Verdict
 from pipeline.tuning.contenders import prepared_size
-from pipeline.tuning.predictions import Prediction, more_prefetched
+from pipeline.tuning.predictions import LOWEST_VALIDATION, Prediction, more_prefetched, with_dataset
 
 FLOAT16_CAPABILITY, BFLOAT16_CAPABILITY = 7.0, 8.0
 """NVIDIA's GPUs have tensor cores for float16 from the first compute capability on (V100, T4), and for bfloat16 from
@@ -36,8 +37,8 @@ class Change:
     text: str
     """What to do; empty if there is nothing to do. {prepare_size} and {prefetch_batches} follow from the settings."""
     conditions: Sequence[Condition] = ()
-    setting: str = ""
-    """The setting that it changes, if its gain can be predicted. The change is left out if it was, and is too small."""
+    settings: Collection[str] = ()
+    """The settings that it changes whose gain can be predicted. It is left out if a gain was, and is too small."""
 
     def described(self, settings: TrainingSettings) -> str:
         """Return what to do with these settings."""
@@ -53,15 +54,14 @@ def advice(
     If the verdict names several limits, the advice is about each of them. `dataset` has the settings in the
     `dataset.json` that the training reads. `found` are the predictions for the training, the best one first.
     """
-    # The value of the dataset counts. The training may have another one.
-    effective = settings.model_copy(update={"prepare": dataset.get("prepare", settings.prepare)})
+    effective = with_dataset(settings, dataset)
     gains = [each for each in found if each.is_gain and not each.is_hardware]
     is_small = {name for each in found if not each.is_gain for name in each.change}
     changes = [
         next(
             each
             for each in ADVICE[limit]
-            if each.setting not in is_small and all(one.holds(verdict, effective) for one in each.conditions)
+            if is_small.isdisjoint(each.settings) and all(one.holds(verdict, effective) for one in each.conditions)
         )
         for limit in verdict.limits
         if not gains or limit in _WITHOUT_SETTINGS
@@ -76,7 +76,7 @@ def advice(
 
 def _hinted(change: Change, settings: TrainingSettings, verdict: Verdict) -> str:
     """Return what to do, and if its gain can be predicted once the stages are measured, how."""
-    is_predictable = change.setting and verdict.examples_per_s and settings.num_training_servers == 1
+    is_predictable = verdict.examples_per_s and settings.num_training_servers == 1 and _OF_STAGES & {*change.settings}
     hint = " (`tenfold advise` predicts how much faster)" if is_predictable else ""
     return f"{change.described(settings)}{hint}"
 
@@ -93,6 +93,8 @@ _WITHOUT_SETTINGS = {
     Limit.CALLBACKS,
 }
 """Limits that something else than a setting removes, so that the best setting is not the only thing to do."""
+_OF_STAGES = {"prepare", "cache", "batch_size"}
+"""Settings whose gain can be predicted only if the stages of the input were measured."""
 
 
 def _is_prepared(settings: TrainingSettings, prepare: str) -> bool:
@@ -108,6 +110,17 @@ _DECODED_AGAIN = Condition(
 )
 _BALANCED = Condition("balanced=true", lambda _, settings: settings.balanced)
 _CACHED = Condition("cache=memory", lambda _, settings: settings.cache == "memory")
+_MAY_PREFETCH_MORE = Condition(
+    f"prefetch_batches is less than {MAX_PREFETCHED}", lambda _, settings: settings.prefetch_batches < MAX_PREFETCHED
+)
+_CHECKPOINTS_WITHIN = Condition(
+    "checkpoint_minutes or checkpoint_steps is set",
+    lambda _, settings: bool(settings.checkpoint_minutes or settings.checkpoint_steps),
+)
+_MUCH_VALIDATION = Condition(
+    f"validation_fraction is more than {LOWEST_VALIDATION}",
+    lambda _, settings: settings.validation_fraction > LOWEST_VALIDATION,
+)
 _CALLBACKS = Condition("callbacks are set", lambda _, settings: bool(settings.callbacks))
 _SIMULATED = Condition("simulated_step_ms is set", lambda _, settings: bool(settings.simulated_step_ms))
 _FLOAT32 = Condition("precision=float32", lambda _, settings: settings.precision == "float32")
@@ -131,23 +144,24 @@ _IDLE_GPU = Condition(
 )
 
 _LESS_DECODING = (
-    # A step of a small model takes less time than the input needs for its rows.
-    Change("use more cores for each accelerator, or a larger batch_size", [_TABLE]),
+    # Rows of a larger batch are cheaper to parse.
+    Change("use more cores for each accelerator, or a larger batch_size", [_TABLE], settings=["batch_size"]),
+    Change("use more cores for each accelerator", [_TABLE]),
     Change(
         "resize the images once when the dataset is built (prepare=resize, prepare_size={prepare_size}), so that each "
         "epoch decodes fewer pixels",
         [_KEPT],
-        setting="prepare",
+        settings=["prepare"],
     ),
     Change(
         "keep decoded images for the epochs after the first (cache=memory, or cache=disk)",
         [_DECODED_AGAIN],
-        setting="cache",
+        settings=["cache"],
     ),
     Change(
         "store pixels when the dataset is built (prepare=raw), so that nothing is decoded; this takes more disk space",
         [_RESIZED],
-        setting="prepare",
+        settings=["prepare"],
     ),
     Change("use more cores for each accelerator, or a smaller image_size"),
 )
@@ -193,10 +207,18 @@ ADVICE: Mapping[Limit, Sequence[Change]] = {
         Change(
             "keep decoded images for the epochs after the first (cache=memory), or put local_folder on a faster disk",
             [_DECODED_AGAIN],
+            settings=["cache"],
         ),
         Change("put local_folder (or the workspace, if it is not a bucket) on a faster disk"),
     ],
-    Limit.BUFFER: [Change("keep more batches ready (prefetch_batches={prefetch_batches})")],
+    Limit.BUFFER: [
+        Change(
+            "keep more batches ready (prefetch_batches={prefetch_batches})",
+            [_MAY_PREFETCH_MORE],
+            settings=["prefetch_batches"],
+        ),
+        Change(""),
+    ],
     Limit.HOST: [
         Change("let your callbacks do less with each batch", [_CALLBACKS]),
         Change(
@@ -205,9 +227,21 @@ ADVICE: Mapping[Limit, Sequence[Change]] = {
         ),
     ],
     Limit.CHECKPOINTS: [
-        Change("write fewer checkpoints (checkpoint_minutes, checkpoint_steps), or put local_folder on a faster disk")
+        Change(
+            "write fewer checkpoints (checkpoint_minutes, checkpoint_steps), or put local_folder on a faster disk",
+            [_CHECKPOINTS_WITHIN],
+            settings=["checkpoint_minutes", "checkpoint_steps"],
+        ),
+        Change("put local_folder on a faster disk"),
     ],
-    Limit.VALIDATION: [Change("use fewer validation examples (validation_fraction), or a larger batch_size")],
+    Limit.VALIDATION: [
+        Change(
+            "use fewer validation examples (validation_fraction), or a larger batch_size",
+            [_MUCH_VALIDATION],
+            settings=["validation_fraction"],
+        ),
+        Change("use a larger batch_size"),
+    ],
     Limit.CALLBACKS: [
         Change("let your callbacks do less after each epoch", [_CALLBACKS]),
         Change(

@@ -10,11 +10,11 @@ import numpy as np
 
 from pipeline.config.automatic import TrainingSettings
 from pipeline.config.example_kinds import IMAGES
-from pipeline.config.kept_images import USABLE, can_keep, kept_bytes
+from pipeline.config.kept_images import USABLE, can_keep, keeps_decoded, kept_bytes
 from pipeline.config.settings import MAX_PREFETCHED
 from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.diagnosis import three_digits
-from pipeline.monitor.limits import BUSY, FINE, Limit, Part
+from pipeline.monitor.limits import BUSY, FINE, Limit
 from pipeline.monitor.verdict import Verdict
 from pipeline.runs.changes import Change
 from pipeline.runs.files import read_or_empty
@@ -22,7 +22,7 @@ from pipeline.runs.promises import Promise, epochs_since_change, last_change, ve
 from pipeline.storage import Place
 from pipeline.system.wording import format_size
 from pipeline.tuning.contenders import prepared_size
-from pipeline.tuning.rates import DRAWS, Draws, Rates, between, costs_us, estimate_of, observed, share_in_steps
+from pipeline.tuning.rates import DRAWS, Draws, Rates, between, costs_us, estimate_of, observed
 from pipeline.tuning.result import MIN_GAIN
 from pipeline.tuning.stages import StageCosts, costs_from, load_stages
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     import pandas
 
 PREPARED = "prepared_stages.json"
-"""The file in the folder of a training with the costs of the stages if the dataset was prepared in another way."""
+"""The file in the folder of a training with the costs of the stages if the dataset was prepared in another way, or of a
+table, if batches were twice as large (`batch_size`)."""
 FURTHER: Mapping[str, Sequence[Literal["resize", "raw"]]] = {"keep": ("resize", "raw"), "resize": ("raw",)}
 """The preparations that may follow each other."""
 CORES, GIGABYTES = "cores", "gigabytes_per_second"
@@ -39,6 +40,8 @@ MORE_PREFETCHED = 4
 """How many times more batches are kept ready, if the input pauses."""
 LOWEST_VALIDATION = 0.1
 """No smaller share of the examples for validation is predicted."""
+OF_DATASET = ("prepare", "validation_fraction", "test_fraction")
+"""Settings of which the value of the dataset counts. The training may have another one."""
 FORWARD = 1 / 3
 """Share of the operations of a training step that a step of the validation makes: it has no backward pass, which takes
 about twice as many as the forward pass (Kaplan et al. 2020)."""
@@ -129,7 +132,7 @@ class Facts:
 
     verdict: Verdict
     settings: TrainingSettings
-    """With the preparation of the dataset that it reads."""
+    """With the values of `OF_DATASET` of the dataset that it reads."""
     train_examples: int = 0
     validation_examples: int = 0
     memory_bytes: float = 0.0
@@ -137,15 +140,17 @@ class Facts:
     stages: StageCosts | None = None
     """The costs of the input's stages; None if they were not measured."""
     prepared: Mapping[str, StageCosts] = field(default_factory=dict)
-    """The same if the dataset was prepared in another way, by the setting `prepare`."""
+    """The same if the dataset was prepared in another way, by the setting `prepare`, or by the name `batch_size`, of
+    batches of twice the size."""
     prepared_core_s: Mapping[str, float] = field(default_factory=dict)
     """Processor seconds to prepare an image, by the setting `prepare`."""
-    is_split: bool = True
-    """Whether the setting `validation_fraction` made the validation split, and not the source."""
+    test_examples: int = 0
+    drawn_examples: int = 0
+    """Examples of which the setting `validation_fraction` chose those for validation; 0 if the source did."""
     kept: Sequence[Promise] = ()
     """What came of earlier predictions on the same machine."""
     epochs: "pandas.DataFrame | None" = None
-    """The `whole_epochs` of its record."""
+    """The `whole_epochs` of its record; None if its verdict is about whole epochs."""
 
     @property
     def decoded_bytes(self) -> int:
@@ -161,8 +166,7 @@ class Facts:
     @property
     def keeps_decoded(self) -> bool:
         """Whether the training keeps decoded images, so that one of its epochs decodes them, and the others do not."""
-        cache = self.settings.cache
-        return can_keep(self.settings) and (cache in ("memory", "disk") or (cache == "auto" and self.fits_memory))
+        return keeps_decoded(self.settings, fit_memory=self.fits_memory)
 
     @property
     def decodes_first(self) -> bool:
@@ -178,7 +182,12 @@ class Facts:
     @property
     def all_examples(self) -> int:
         """Examples that a new version of the dataset would hold."""
-        return self.train_examples + self.validation_examples
+        return self.train_examples + self.validation_examples + self.test_examples
+
+
+def with_dataset(settings: TrainingSettings, dataset: Mapping[str, Any]) -> TrainingSettings:
+    """Return the settings with the values that count of a dataset, whose settings are given."""
+    return settings.model_copy(update={name: dataset[name] for name in OF_DATASET if name in dataset})
 
 
 def facts_of(
@@ -197,7 +206,10 @@ def facts_of(
     `dataset` has the settings of the dataset, and `examples` the number of examples of each split. `kept` are earlier
     promises on the same machine, and `epochs` the `whole_epochs` of the record.
     """
-    train, validation = examples.get("train", 0), examples.get("validation", 0)
+    train, validation, test = (examples.get(split, 0) for split in ("train", "validation", "test"))
+    settings = with_dataset(settings, dataset)
+    drawn = train + validation + (test if settings.test_fraction else 0)
+    expected = settings.validation_fraction * drawn
     try:
         prepared = {
             name: (costs_from(each["costs"]), float(each["core_s"]))
@@ -205,18 +217,18 @@ def facts_of(
         }
     except (TypeError, KeyError, ValueError):  # Another user of the folder damaged it.
         prepared = {}
-    fraction = float(dataset.get("validation_fraction", settings.validation_fraction))
     return Facts(
         verdict,
-        settings.model_copy(update={"prepare": dataset.get("prepare", settings.prepare)}),
+        settings,
         train,
         validation,
         memory_bytes,
         load_stages(folder),
         {name: costs for name, (costs, _) in prepared.items() if costs},
         {name: core_s for name, (_, core_s) in prepared.items()},
-        # Examples are drawn for the split, so that its share is only about that of the setting.
-        is_split=abs(validation / max(train + validation, 1) - fraction) < fraction / 4,
+        test_examples=test,
+        # A hash chooses, so that the share of the split is only about that of the setting.
+        drawn_examples=drawn if abs(validation - expected) < expected / 4 else 0,
         kept=kept,
         epochs=epochs,
     )
@@ -248,13 +260,19 @@ def rates_on(facts: Facts, hardware: Hardware) -> Rates:
     us_of_ms = 1e6 / (verdict.examples_per_s * verdict.step_ms)
     # The stages of an epoch that decodes say nothing about one that takes its images from a cache.
     stages = None if facts.keeps_decoded else facts.stages
-    rates = observed(verdict, stages, facts.epochs, us_of_ms * facts.settings.simulated_step_ms)
+    rates = observed(
+        verdict,
+        stages,
+        facts.epochs,
+        simulated_us=us_of_ms * facts.settings.simulated_step_ms,
+        validation_ratio=facts.validation_examples / max(facts.train_examples, 1),
+    )
     if hardware.step_ms is not None:
-        step_us = us_of_ms * hardware.step_ms
-        rates = replace(rates, step_us=np.full(DRAWS, step_us))
+        rates = replace(rates, compute_us=np.full(DRAWS, us_of_ms * hardware.step_ms))
         if not verdict.load.has_gpu and not verdict.is_simulated:
             # The steps no longer use the cores, but for the thread that sends them.
-            rates = replace(rates, other_us=np.minimum(rates.other_us, between(0.0, step_us, "sending")))
+            sending_us = between(0.0, rates.compute_us + rates.host_us, "sending")
+            rates = replace(rates, other_us=np.minimum(rates.other_us, sending_us))
     if hardware.cores is not None:
         rates = _with_cores(rates, hardware.cores / (verdict.load.usable_cores or 1.0), facts, hardware)
     if hardware.bytes_per_s is not None:
@@ -263,15 +281,16 @@ def rates_on(facts: Facts, hardware: Hardware) -> Rates:
 
 
 def _with_cores(rates: Rates, ratio: float, facts: Facts, hardware: Hardware) -> Rates:
-    step_us = rates.step_us
+    compute_us = rates.compute_us
     on_cores = not facts.verdict.load.has_gpu and not facts.verdict.is_simulated and hardware.step_ms is None
     if on_cores:
         # More cores help the step as much as they help all operations, or not at all; fewer of them hold it up.
-        step_us = between(np.minimum(step_us / ratio, step_us), np.maximum(step_us / ratio, step_us), "more")
+        ends_us = compute_us / ratio, compute_us
+        compute_us = between(np.minimum(*ends_us), np.maximum(*ends_us), "more")
     serial_us = np.maximum(rates.serial_us, _hidden_us(facts, rates)) if ratio > 1 else rates.serial_us
     # As in any training, some of the time of the further cores is lost between two tasks.
     gained = (ratio - 1) * (between(BUSY, 1.0, "gained") if ratio > 1 else 1)
-    return replace(rates, cores=rates.cores * (1 + gained), step_us=step_us, serial_us=serial_us)
+    return replace(rates, cores=rates.cores * (1 + gained), compute_us=compute_us, serial_us=serial_us)
 
 
 def _hidden_us(facts: Facts, rates: Rates) -> Draws:
@@ -336,7 +355,6 @@ def _preparations(facts: Facts, rates: Rates) -> Iterator[Prediction]:
             most = 0.0 if facts.verdict.is_simulated else 1 - np.minimum(after.steps_us / rates.steps_us, 1)
             saved_us = between(0.0, most, "validation") * rates.validation_us
             after_us = after.later_us(between_us=rates.between_us - saved_us)
-        core_s = facts.prepared_core_s.get(prepare, 0.0) * facts.all_examples
         words = f"crops are cut from images whose shorter side has {size} pixels"
         words += ", so that small crops are enlarged more" if settings.crop == "random_resized" else ""
         if costs.bytes_per_example > facts.stages.bytes_per_example and not facts.keeps_decoded:
@@ -346,14 +364,20 @@ def _preparations(facts: Facts, rates: Rates) -> Iterator[Prediction]:
         yield Prediction(
             {"prepare": prepare, "prepare_size": size},
             estimate_of(rates.whole_us / after_us),
-            Costs(
-                disk_bytes=costs.bytes_per_example * facts.all_examples,
-                core_hours=core_s / 3600,
-                minutes=core_s / 60 / (facts.verdict.load.usable_cores or 1.0),
-                words=words,
-            ),
+            _costs_of_dataset(facts, costs.bytes_per_example, facts.prepared_core_s.get(prepare, 0.0), words),
             needs_dataset=True,
         )
+
+
+def _costs_of_dataset(facts: Facts, bytes_per_example: float, core_s: float, words: str) -> Costs:
+    """Return what a new version of the dataset costs, if an example takes `core_s` seconds of a core."""
+    core_s *= facts.all_examples
+    return Costs(
+        disk_bytes=bytes_per_example * facts.all_examples,
+        core_hours=core_s / 3600,
+        minutes=core_s / 60 / (facts.verdict.load.usable_cores or 1.0),
+        words=words,
+    )
 
 
 def _saved_once_us(facts: Facts, rates: Rates, stages: StageCosts, costs: StageCosts) -> Draws:
@@ -369,7 +393,8 @@ def _caches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     if not can_keep(settings) or facts.keeps_decoded or settings.epochs < 2 or stages is None:
         return
     kept_bytes = facts.decoded_bytes
-    kept = _kept(rates, stages, kept_bytes / facts.all_examples)
+    each_bytes = kept_bytes / max(facts.train_examples + facts.validation_examples, 1)
+    kept = _kept(rates, stages, each_bytes)
     # The buffer that shuffles images in memory holds all of them, and is filled before the first batch of an epoch.
     filled_us = between(0.0, stages.us["batch"].value, "filled")
     words = "crops are cut from one decoded copy of each image, at the scale of the model"
@@ -377,7 +402,7 @@ def _caches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     if facts.fits_memory or Limit.READING not in facts.verdict.limits:
         later["disk"] = kept.later_us()
     if not facts.fits_memory:  # Then the page cache does not hold the files either.
-        needed = 1e6 * kept_bytes / facts.all_examples / float(np.median(kept.steps_us))
+        needed = 1e6 * each_bytes / float(np.median(kept.steps_us))
         words += f", and the local disk must deliver {format_size(needed)} per second"
     for cache, later_us in later.items():
         factor = settings.epochs * rates.whole_us / (rates.later_us() + (settings.epochs - 1) * later_us)
@@ -421,29 +446,32 @@ def _more_prefetched(facts: Facts, rates: Rates) -> Iterator[Prediction]:
 
 
 def _less_validation(facts: Facts, rates: Rates) -> Iterator[Prediction]:
-    share, count = rates.validation_us / float(np.median(rates.whole_us)), facts.validation_examples
-    before = count / max(facts.all_examples, 1)
-    if not facts.is_split or share < FINE or before <= LOWEST_VALIDATION * MIN_GAIN:
+    # Before an epoch has ended, no validation is certain.
+    share, count = float(np.min(rates.validation_us) / np.median(rates.whole_us)), facts.validation_examples
+    validation = LOWEST_VALIDATION * facts.drawn_examples
+    if not facts.drawn_examples or share < FINE or count <= validation * MIN_GAIN:
         return
     in_epoch_us = rates.validation_us * facts.train_examples
     # A simulated validation makes the same steps. The rest of its time is its start, whatever the number of examples.
-    least_us = np.minimum((1 if facts.verdict.is_simulated else FORWARD) * rates.step_us, in_epoch_us / count)
+    least_us = np.minimum((1 if facts.verdict.is_simulated else FORWARD) * rates.compute_us, in_epoch_us / count)
     each_us = least_us if facts.verdict.is_simulated else between(least_us, in_epoch_us / count, "start")
-    validation = LOWEST_VALIDATION * facts.all_examples
     between_us = rates.between_us * facts.train_examples - each_us * (count - validation)
-    train = facts.all_examples - validation
+    train = facts.train_examples + count - validation
     after = replace(rates, checkpoints_us=rates.checkpoints_us * facts.train_examples / train)
+    # A build reads, decodes and writes an example in about the time in which the input makes it.
+    size, core_s = (facts.stages.bytes_per_example, facts.stages.total_us / 1e6) if facts.stages else (0.0, 0.0)
+    words = f"{validation:,.0f} instead of {count:,} examples judge each epoch, in a new version of the dataset"
     yield Prediction(
         {"validation_fraction": LOWEST_VALIDATION},
         estimate_of(rates.whole_us / after.later_us(between_us=between_us / train)),
-        Costs(words=f"{validation:,.0f} instead of {count:,} examples judge each epoch"),
+        _costs_of_dataset(facts, size, core_s, words),
         needs_dataset=True,
     )
 
 
 def _fewer_checkpoints(facts: Facts, rates: Rates) -> Iterator[Prediction]:
-    settings, waited_us = facts.settings, share_in_steps(facts.verdict, Part.CHECKPOINTS) * rates.steps_us
-    if facts.verdict.shares.get(Part.CHECKPOINTS, 0.0) < FINE:
+    settings, share = facts.settings, np.median(rates.waited_us / rates.whole_us)
+    if share < FINE:
         return
     steps = ceil(facts.train_examples / settings.batch_size)
     epoch_minutes = facts.train_examples * float(np.median(rates.whole_us)) / 60e6
@@ -453,19 +481,22 @@ def _fewer_checkpoints(facts: Facts, rates: Rates) -> Iterator[Prediction]:
         return
     # One of the checkpoints of an epoch is written at its end in any case, and the other interval stays.
     left = max(1.0, min(of_steps, of_time))
-    saved_us = waited_us * (1 - left / max(of_steps, of_time))
     change = {"checkpoint_steps": 0} if of_steps >= of_time else {"checkpoint_minutes": 0.0}
     words = f"a killed training repeats up to {steps / left:,.0f} steps"
-    yield Prediction(change, _gain(rates, rates.with_step(-saved_us)), Costs(words=words), at_epoch=True)
+    after = replace(rates, waited_us=rates.waited_us * left / max(of_steps, of_time))
+    yield Prediction(change, _gain(rates, after), Costs(words=words), at_epoch=True)
 
 
 def _larger_batches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
-    """Yield what a batch of twice the size gains: half of the work that the loop has with each step."""
-    if Limit.HOST not in facts.verdict.limits:
+    """Yield what a batch of twice the size gains: half of the work of the loop, and cheaper rows if measured so."""
+    # How long a serial stage would take is not known.
+    is_known = facts.stages is not None and Limit.SERIAL not in facts.verdict.limits
+    costs = facts.prepared.get("batch_size") if is_known else None
+    if costs is None and Limit.HOST not in (*facts.verdict.limits, rates.limit()):
         return
     words = "fewer and larger updates of the weights, which may need another learning_rate"
     change = {"batch_size": 2 * facts.settings.batch_size}
-    after = rates.with_step(-share_in_steps(facts.verdict, Part.HOST) * rates.steps_us / 2)
+    after = replace(rates.with_costs(costs) if costs else rates, host_us=rates.host_us / 2)
     yield Prediction(change, _gain(rates, after), Costs(words=words))
 
 

@@ -49,8 +49,12 @@ _OF_INPUT = (*sorted(_ON_CORES), *sorted(_ONE_BY_ONE), *sorted(_OUTSIDE), Limit.
 class Rates:
     """What an example needs, and what there is. Times are in microseconds per training example."""
 
-    step_us: Draws
-    """Time of the accelerator and of the loop, without waiting for data."""
+    compute_us: Draws
+    """Time of a step that is neither of the following two, nor a wait for data."""
+    host_us: Draws
+    """Time of the loop itself."""
+    waited_us: Draws
+    """Time that steps wait for checkpoints."""
     input_us: Draws
     """Processor time of the input."""
     other_us: Draws
@@ -71,7 +75,7 @@ class Rates:
     """How much more processor time the input took in the training than in its measurement."""
     between_us: Draws
     """What an epoch takes beyond its steady steps: validation, callbacks, its first step, all that lies between two."""
-    validation_us: float
+    validation_us: Draws
     """The validation, a part of it."""
     checkpoints_us: Draws
     """Time that a checkpoint takes beside the steps. Each draw has several values, (draws, values)."""
@@ -79,6 +83,11 @@ class Rates:
     """How many times longer a step takes in another period."""
     between_drift_us: Draws
     """How much longer it takes between the epochs of another period."""
+
+    @property
+    def step_us(self) -> Draws:
+        """Time of a step, without waiting for data."""
+        return self.compute_us + self.host_us + self.waited_us
 
     @property
     def cores_us(self) -> Draws:
@@ -128,17 +137,17 @@ class Rates:
             bytes_per_example=np.full(DRAWS, costs.bytes_per_example),
         )
 
-    def with_step(self, more_us: Draws) -> "Rates":
-        """Return the rates with a step that takes this much longer, or shorter if the time is negative."""
-        return replace(self, step_us=np.maximum(self.step_us + more_us, 1e-3))
-
     def limit(self) -> Limit:
-        """Return which resource most draws name as the slowest, or what else takes longer, such as a gap."""
-        limits = [Limit.COMPUTE, Limit.DECODING, Limit.READING, Limit.SERIAL, Limit.WAITING]
-        limits += [Limit.BUFFER, Limit.VALIDATION, Limit.BETWEEN_EPOCHS]
-        times = [self.step_us, self.cores_us, self.reading_us, self.serial_us, self.outside_us]
-        times += [self.gap_us, np.full(DRAWS, self.validation_us), self.between_us - self.validation_us]
-        return limits[int(np.bincount(np.argmax(times, axis=0)).argmax())]
+        """Return what most draws name as the slowest: a part of the longer one of step and input, or what is beside."""
+        of_step = {Limit.COMPUTE: self.compute_us, Limit.HOST: self.host_us, Limit.CHECKPOINTS: self.waited_us}
+        of_input = {Limit.DECODING: self.cores_us, Limit.READING: self.reading_us}
+        of_input |= {Limit.SERIAL: self.serial_us, Limit.WAITING: self.outside_us}
+        beside = {Limit.BUFFER: self.gap_us, Limit.VALIDATION: self.validation_us}
+        beside[Limit.BETWEEN_EPOCHS] = self.between_us - self.validation_us
+        is_step = self.step_us >= self.supply_us
+        times = [*(us * is_step for us in of_step.values()), *(us * ~is_step for us in of_input.values())]
+        slowest = np.argmax([*times, *beside.values()], axis=0)
+        return [*of_step, *of_input, *beside][int(np.bincount(slowest).argmax())]
 
 
 def estimate_of(draws: Draws) -> Estimate:
@@ -177,11 +186,20 @@ def _random(name: str) -> np.random.Generator:
 
 
 def observed(
-    verdict: Verdict, stages: StageCosts | None, epochs: "pandas.DataFrame | None" = None, simulated_us: float = 0.0
+    verdict: Verdict,
+    stages: StageCosts | None,
+    epochs: "pandas.DataFrame | None" = None,
+    simulated_us: float = 0.0,
+    validation_ratio: float = 0.0,
 ) -> Rates:
-    """Return the rates of a training. They explain exactly its `whole_epochs`, or its steps without any.
+    """Return the rates of a training. They explain exactly its `whole_epochs`, or its steps if it has none.
 
-    `simulated_us` is the time of a simulated accelerator, in microseconds per example.
+    Args:
+        verdict: The verdict on its steps.
+        stages: The measured costs of its input, if any.
+        epochs: Its `whole_epochs`; None if the verdict is about whole epochs.
+        simulated_us: The time of a simulated accelerator, in microseconds per example.
+        validation_ratio: Validation examples per training example.
     """
     load, whole_us = verdict.load, 1e6 / verdict.examples_per_s
     if epochs is not None and len(epochs):
@@ -198,15 +216,19 @@ def observed(
     cores = np.where(is_full, used, between(max(BUSY * free, used), usable, "cores"))
     # The accelerator itself, if it is not the cores.
     alone_us = simulated_us if load.gpu is None else whole_us * load.gpu / 100
-    alone_us += share_in_steps(verdict, Part.CHECKPOINTS) * whole_us
+    waited_us = min(_share_in_steps(verdict, Part.CHECKPOINTS) * whole_us, busy_us)
+    busy_us -= waited_us
     step_us = _step_us(verdict, busy_us, min(alone_us, busy_us), input_us / cores, other_us / cores, is_full)
+    of_host = min(_share_in_steps(verdict, Part.HOST) * whole_us / max(busy_us, 1e-9), 1.0)
     bytes_per_example = np.full(DRAWS, stages.bytes_per_example if stages else 0.0)
     reads = (cause == Limit.READING) & (bytes_per_example > 0)
     is_outside = np.isin(cause, [*_OUTSIDE]) | ((cause == Limit.READING) & ~reads)
     slices = np.log(verdict.slices_us) if len(verdict.slices_us) > 1 else np.zeros(2)
     drift = np.exp(np.clip(_one_more(slices, "drift"), -MAX_DRIFT, MAX_DRIFT))
     rates = Rates(
-        step_us=step_us,
+        compute_us=step_us * (1 - of_host),
+        host_us=step_us * of_host,
+        waited_us=np.full(DRAWS, waited_us),
         input_us=input_us,
         other_us=other_us,
         serial_us=np.where(np.isin(cause, [*_ONE_BY_ONE]), whole_us, 0.0),
@@ -218,29 +240,35 @@ def observed(
         gap_us=np.zeros(DRAWS),
         inflation=inflation,
         drift=drift,
-        **_between_epochs(verdict, whole_us, epochs, drift),
+        **_between_epochs(verdict, whole_us, epochs, drift, validation_ratio),
     )
     return _explained(rates, whole_us)
 
 
-def _between_epochs(verdict: Verdict, steps_us: float, epochs: "pandas.DataFrame | None", drift: Draws) -> Any:
-    """Return the fields of the rates that are about whole epochs. Without one, the shares of the verdict have to do."""
+def _between_epochs(
+    verdict: Verdict, steps_us: float, epochs: "pandas.DataFrame | None", drift: Draws, validation_ratio: float
+) -> Any:
+    """Return the fields of the rates that are about whole epochs."""
     if epochs is not None and len(epochs):
         names = "between_s", "validation_s", "checkpoint_s"
         of_example = ((1e6 * epochs[name] / epochs["examples"]).dropna().to_numpy(float) for name in names)
         # Before a first checkpoint is complete, nothing says what one takes.
         between_us, validation_us, written_us = (each if len(each) else np.zeros(1) for each in of_example)
+        mean_us, validation_us = np.full(DRAWS, between_us.mean()), np.full(DRAWS, validation_us.mean())
+        slices = [each.mean() for each in np.array_split(between_us, min(SLICES, len(between_us)))]
     else:
         validation, callbacks = (verdict.shares.get(part, 0.0) for part in (Part.VALIDATION, Part.CALLBACKS))
         whole_us = steps_us / max(1 - validation - callbacks, 1e-3)
-        between_us, validation_us, written_us = np.array([[whole_us - steps_us], [validation * whole_us], [0.0]])
-    slices = [each.mean() for each in np.array_split(between_us, min(SLICES, len(between_us)))]
-    mean_us = np.full(DRAWS, between_us.mean())
+        mean_us, validation_us = np.full(DRAWS, whole_us - steps_us), np.full(DRAWS, validation * whole_us)
+        slices, written_us = [], np.zeros(1)
+        if epochs is not None:
+            # No epoch has ended, so nothing shows a whole validation. For an example, it takes no longer than a step.
+            mean_us = validation_us = between(0.0, max(validation_ratio * steps_us, whole_us - steps_us), "unseen")
     return {
         "between_us": mean_us,
         # Of a single epoch, nothing shows the spread: it varies as the steps do.
         "between_drift_us": _one_more(slices, "between") if len(slices) > 1 else mean_us * (drift - 1),
-        "validation_us": float(validation_us.mean()),
+        "validation_us": validation_us,
         "checkpoints_us": written_us[_random("written").integers(len(written_us), size=(DRAWS, len(written_us)))],
     }
 
@@ -278,7 +306,7 @@ def _split_cpu(verdict: Verdict, stages: StageCosts | None, cpu_us: float, busy_
     return input_us, np.maximum(cpu_us - input_us, 0), inflation
 
 
-def share_in_steps(verdict: Verdict, part: Part) -> float:
+def _share_in_steps(verdict: Verdict, part: Part) -> float:
     """Return the share of a part in the time of the steps."""
     in_steps = 1 - verdict.shares.get(Part.VALIDATION, 0.0) - verdict.shares.get(Part.CALLBACKS, 0.0)
     return verdict.shares.get(part, 0.0) / max(in_steps, 1e-3)

@@ -175,6 +175,21 @@ def test_the_page_describes_the_run_in_numbers(complete: Path) -> None:
         assert phrase in text, phrase
 
 
+def test_what_predictions_came_to_is_that_of_the_machine_of_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker of Airflow may write the report."""
+    record(tmp_path)
+    describe(tmp_path)
+    run = json.loads((tmp_path / "run.json").read_text())
+    run |= {"settings": {"epochs": 3}, "host": {"processor": "Other", "usable_cores": 4}}
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    asked = []
+    monkeypatch.setattr("pipeline.report.page.promises_on", lambda _, machine: [asked.append(machine)][:0])
+    write_report(tmp_path)
+    assert asked == ["Other, 4 cores"]
+
+
 @pytest.mark.parametrize("damage", ["missing", "cut"])
 def test_the_page_does_not_need_the_file_of_rejected_images(tmp_path: Path, damage: str) -> None:
     describe(tmp_path)

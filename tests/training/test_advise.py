@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,12 @@ import pytest
 
 from pipeline.commands.advise import _answer, advise, facts_of_run
 from pipeline.config.automatic import training_settings
-from pipeline.dataset.manifest import load
+from pipeline.config.example_kinds import TABLE
+from pipeline.dataset.manifest import Dataset, load
 from pipeline.errors import SettingsError
-from pipeline.images.examine import Rules
+from pipeline.images.examine import Rules, examine
 from pipeline.input.cache import cached_bytes
-from pipeline.input.options import batch_options
+from pipeline.input.options import BatchOptions, batch_options
 from pipeline.monitor.limits import Limit
 from pipeline.runs.changes import Change
 from pipeline.runs.files import CHANGES
@@ -22,10 +23,13 @@ from pipeline.runs.launch import prepare_run
 from pipeline.runs.promises import machine_of, save_promises
 from pipeline.runs.run import load_result, load_run
 from pipeline.system.host import host_facts
+from pipeline.training import stages
 from pipeline.training.advise import _core_s, measure_missing
 from pipeline.training.job import run_job
-from pipeline.tuning.predictions import PREPARED, Hardware
-from tests.tuning.test_predictions import DECODING, epochs, facts, with_shares
+from pipeline.tuning.predictions import PREPARED, Hardware, facts_of
+from pipeline.tuning.stages import StageCosts, load_stages
+from tests.monitor.epoch_records import record_epochs
+from tests.tuning.test_predictions import DECODING, KEPT, epochs, facts, with_shares
 
 
 def advised(run: Path, **options: Any) -> dict[str, Any]:
@@ -83,10 +87,58 @@ def test_a_training_is_advised_from_its_record_and_from_measured_stages(trained:
     assert fast["examples_per_s"]["value"] > 2 * found["examples_per_s"]["value"]
 
 
-def test_the_time_to_prepare_an_image_is_measured(tmp_path: Path, published: Path):
+def test_the_time_to_prepare_an_image_is_measured(tmp_path: Path, published: Path, monkeypatch: pytest.MonkeyPatch):
+    """Also if a measurement of their stages would take fewer images, because stored pixels are large."""
     values = {"workspace": str(tmp_path), "local_folder": str(tmp_path), "image_size": 32}
     run = prepare_run(training_settings(values), published, "run")
-    assert 0 < _core_s(run, load(published), Rules(check="header", prepare="raw", prepare_size=37)) < 1
+    dataset, examined = load(published), []
+
+    def examine_one_second_long(*given: Any) -> Any:
+        examined.append(1)
+        return examine(*given)
+
+    monkeypatch.setattr(stages, "MAX_BYTES", 1)
+    monkeypatch.setattr(stages, "examine", examine_one_second_long)
+    monkeypatch.setattr("time.process_time", lambda: float(len(examined)))
+    assert _core_s(run, dataset, Rules(check="header", prepare="raw", prepare_size=37)) == 1
+    assert len(examined) > 1
+
+
+def test_on_another_machine_nothing_is_measured(
+    tmp_path: Path, published: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """Its cores may be others, and what earlier predictions came to is that of the machine of the training."""
+    values = {"workspace": str(tmp_path), "local_folder": str(tmp_path), "image_size": 32}
+    run, measured = prepare_run(training_settings(values), published, "run"), []
+    record_epochs(run.folder / "record", [(5.0, 5.0)] * 3)
+    monkeypatch.setattr("pipeline.training.advise.measure_missing", lambda *_: measured.append(1))
+    change = Change("cache", "memory", 1.0, "Ada", epoch=2, promised=(2.0, 1.9, 2.1), measured=1.5)
+    elsewhere = replace(run, host={**run.host, "processor": "Other"})
+    save_promises(tmp_path, "runs/other/1", machine_of(elsewhere.host), [change])
+    assert facts_of_run(run, is_measured=True).kept == []
+    assert len(measured) == 1
+    assert [each.training for each in facts_of_run(elsewhere, is_measured=True).kept] == ["runs/other/1"]
+    assert len(measured) == 1
+    assert "the training ran on another machine (Other, " in caplog.text
+
+
+def test_of_a_table_batches_of_twice_the_size_are_measured(
+    tmp_path: Path, published: Path, monkeypatch: pytest.MonkeyPatch
+):
+    values = {"workspace": str(tmp_path), "local_folder": str(tmp_path), "image_size": 32, "batch_size": 8}
+    run, sizes = prepare_run(training_settings(values), published, "run"), []
+
+    def measure_stages(folder: Path, dataset: Dataset, options: BatchOptions, max_cpu_s: float) -> StageCosts:
+        sizes.append(options.batch_size)
+        return KEPT
+
+    monkeypatch.setattr("pipeline.training.advise.measure_stages", measure_stages)
+    for _ in range(2):  # The second call measures nothing again.
+        measure_missing(run, replace(load(published), kind=TABLE))
+    assert sizes == [8, 16]
+    assert load_stages(run.folder) == KEPT
+    of = facts_of(DECODING, run.settings, {}, {"train": 900, "validation": 100}, folder=run.folder)
+    assert of.prepared == {"batch_size": KEPT}
 
 
 @pytest.mark.parametrize(("callbacks", "limit"), [(0.0, Limit.BETWEEN_EPOCHS), (0.4, Limit.CALLBACKS)])

@@ -62,6 +62,16 @@ def test_the_best_changes_surely_gain_and_need_no_dataset(
         assert all("times faster" in offer["words"] for offer in offers)
 
 
+def test_an_offer_of_the_first_epoch_allows_for_a_validation_that_nobody_saw(tmp_path: Path):
+    """Its 100 examples may take as long as 100 of the 900 that train. Then, two epochs show that it takes no time."""
+    advised, lows = advisor(tmp_path), []
+    for _ in range(2):
+        advised.format_verdict(DECODING)
+        lows.append(json.loads((tmp_path / OFFERS).read_text())["offers"][0]["promised"][1])
+        record_epochs(tmp_path / "record", [(0.05, 0.05)] * 2)
+    assert lows[0] < 0.95 * lows[1]
+
+
 def test_a_new_dataset_is_offered_and_never_made_by_itself(tmp_path: Path):
     """Its stages are measured by `tenfold advise`."""
     prepared = {"resize": {"costs": asdict(costs(size=8_000, read=10, parse=5, decode=50, batch=20)), "core_s": 1e-4}}

@@ -13,7 +13,7 @@ import pytest
 from pipeline.config.automatic import training_settings
 from pipeline.dataset.manifest import load
 from pipeline.images.examine import Rules
-from pipeline.input import BatchOptions
+from pipeline.input import BatchOptions, cache
 from pipeline.input.stage_costs import sample_of
 from pipeline.records.format import as_file, read_image
 from pipeline.runs.files import STAGES
@@ -86,6 +86,37 @@ def test_a_short_training_is_not_measured(run_in: Callable[[str], Run]) -> None:
     run = run_in("short")
     stages.measure_at_start(run, Path(run.dataset), load(Path(run.dataset)), go_on=lambda: True)
     assert not (run.folder / STAGES).exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "free", "is_measured"),
+    [
+        ({}, 1e12, False),
+        ({"cache": "disk"}, 1e12, False),
+        ({"cache": "off"}, 1e12, True),
+        ({}, 1, True),
+        ({"crop": "random_resized"}, 1e12, True),
+        ({"balanced": True}, 1e12, True),
+    ],
+)
+def test_every_epoch_that_decodes_counts(
+    tmp_path: Path,
+    published: Path,
+    measured: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    values: dict[str, Any],
+    free: float,
+    is_measured: bool,
+) -> None:
+    """All epochs of this training have just enough examples. With cache=auto, the images are kept if they fit."""
+    dataset, epochs = load(published), 3
+    monkeypatch.setattr(stages, "MIN_EXAMPLES", epochs * dataset.splits["train"].examples)
+    monkeypatch.setattr(cache, "available_memory", lambda: free)
+    places = {"workspace": str(tmp_path), "local_folder": str(tmp_path / "local")}
+    settings = training_settings({**places, "image_size": 32, "batch_size": 8, "epochs": epochs, **values})
+    run = prepare_run(settings, published, "run")
+    stages.measure_at_start(run, published, dataset, go_on=lambda: False)
+    assert sum(measured) == is_measured
 
 
 def test_a_stop_ends_the_measurement(run_in: Callable[[str], Run], measured: list[int]) -> None:

@@ -8,10 +8,12 @@ import yaml
 from pipeline.config.automatic import training_settings
 from pipeline.config.example_kinds import TABLE
 from pipeline.config.settings import Settings, settings_for
+from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.limits import Limit
 from pipeline.monitor.load import Load
 from pipeline.monitor.verdict import Verdict
-from pipeline.tuning.advice import ADVICE, with_advice
+from pipeline.tuning.advice import ADVICE, advice, with_advice
+from pipeline.tuning.predictions import Prediction
 
 OF_TENSORFLOW = ("py_function", "numpy_function", "mixed_bfloat", "mixed_float")
 GPU_IDLE, GPU_BUSY = Load(gpu=40.0), Load(gpu=95.0)
@@ -103,6 +105,42 @@ def test_advice_depends_on_how_the_dataset_was_prepared():
     assert "prepare=resize" in with_advice(verdict, settings, {"prepare": "keep"})
     assert "prepare=raw" in with_advice(verdict, settings, {"prepare": "resize", "prepare_size": 256})
     assert "more cores" in with_advice(verdict, settings, {"prepare": "raw", "prepare_size": 256})
+
+
+@pytest.mark.parametrize(
+    ("limit", "name", "phrase"),
+    [
+        (Limit.READING, "cache", "Next: put local_folder"),
+        (Limit.BUFFER, "prefetch_batches", "No setting makes it faster: the limit is buffer."),
+        (Limit.CHECKPOINTS, "checkpoint_minutes", "Next: put local_folder on a faster disk."),
+        (Limit.CHECKPOINTS, "checkpoint_steps", "Next: put local_folder on a faster disk."),
+        (Limit.VALIDATION, "validation_fraction", "Next: use a larger batch_size."),
+    ],
+)
+def test_what_would_gain_too_little_is_not_advised(limit: Limit, name: str, phrase: str):
+    small = Prediction({name: 1}, Estimate(1.01, 0.9, 1.1))
+    settings = training_settings({"checkpoint_steps": 1})
+    assert advice(Verdict((limit,), "It is so.", Load()), settings, {}, [small]).startswith(phrase)
+
+
+def test_a_larger_batch_of_rows_is_advised_unless_it_would_gain_too_little():
+    settings = training_settings({"example_kind": "table", "model": "mlp"})
+    decoding, small = Verdict((Limit.DECODING,), "It is so.", Load()), Prediction({"batch_size": 64}, Estimate(1, 1, 1))
+    assert "a larger batch_size" in advice(decoding, settings, {})
+    assert advice(decoding, settings, {}, [small]) == "Next: use more cores for each accelerator."
+
+
+@pytest.mark.parametrize(
+    ("limit", "values"),
+    [
+        (Limit.BUFFER, {"prefetch_batches": 1024}),
+        (Limit.CHECKPOINTS, {"checkpoint_minutes": 0}),
+        (Limit.VALIDATION, {"validation_fraction": 0.1}),
+    ],
+)
+def test_a_setting_that_can_give_no_more_is_not_advised(limit: Limit, values: dict):
+    [name] = values
+    assert name not in advice(Verdict((limit,), "It is so.", Load()), training_settings(values), {})
 
 
 def test_each_limit_has_its_advice():

@@ -66,6 +66,7 @@ def facts(of: Verdict = DECODING, stages: StageCosts | None = KEPT, **values: An
         "validation_examples": 100,
         **values,
     }
+    own = {"drawn_examples": own["train_examples"] + own["validation_examples"], **own}
     settings = training_settings({**SETTINGS, **own.pop("settings", {})})
     return Facts(of, settings, stages=stages, memory_bytes=1e10, **own)
 
@@ -126,6 +127,21 @@ def test_what_an_epoch_takes_beyond_its_steady_steps_does_not_become_faster():
     """An epoch takes 0.9 s. Its steps then take 0.09 s, whatever shares the verdict on the last minute has."""
     of = facts(with_shares(DECODING, validation=0.9), epochs=epochs(0.45))
     assert found(of, "prepare").factor.value == pytest.approx(0.9 / 0.54)
+
+
+@pytest.mark.parametrize(("seen", "slowest"), [(0.0, 3 / 7), (0.5, 1.0)])
+def test_before_an_epoch_has_ended_its_validation_may_take_as_long_as_steps_for_its_examples(
+    seen: float, slowest: float
+):
+    """700 images train, and 300 validate. The last minute may hold a validation, which is then no larger share."""
+    of = with_shares(DECODING, validation=seen)
+    of = facts(of, train_examples=700, validation_examples=300, epochs=epochs(0.45)[:0])
+    value, low, high = found(of, "prepare").factor
+    assert low == pytest.approx((1 + slowest) / (0.2 + slowest), rel=0.05)
+    assert high == pytest.approx(5, rel=0.15)
+    assert low < value < high
+    # Whether there is a validation to shorten is not known.
+    assert not [each for each in predictions(of) if "validation_fraction" in each.change]
 
 
 def test_steps_are_those_of_the_epochs_whose_rest_is_known():
@@ -336,6 +352,18 @@ def test_a_larger_buffer_is_a_valid_setting_and_fits_in_memory():
     assert not [each for each in predictions(little) if "prefetch_batches" in each.change]
 
 
+def test_a_new_version_of_the_dataset_with_fewer_validation_examples_has_its_price():
+    """Of 1,000 examples, 200 validate and 200 test, which stay. An example takes 50 kB, and 1,000 µs of two cores."""
+    of = replace(verdict(Limit.VALIDATION, us=100, wait=0.0, own_cores=0.2), shares={Part.VALIDATION: 0.5})
+    examples = {"train_examples": 600, "validation_examples": 200, "test_examples": 200}
+    predicted = found(facts(of, **examples, drawn_examples=1000), "validation_fraction")
+    # Steps and validation take 60 ms each. Then, 700 train in 70 ms, and the validation takes 10 ms less.
+    assert predicted.factor.value == pytest.approx((120 / 600) / (120 / 700))
+    assert predicted.costs.disk_bytes == 50_000 * 1000
+    assert predicted.costs.minutes == pytest.approx(1000e-6 * 1000 / 2 / 60)
+    assert predicted.costs.words == "100 instead of 200 examples judge each epoch, in a new version of the dataset"
+
+
 def test_fewer_validation_examples_leave_more_for_training():
     """500 of 1,000 examples validate, in simulated steps of 100 µs: 150 ms an epoch, with 100 ms for the start.
 
@@ -364,6 +392,26 @@ def test_checkpoints_at_the_end_of_epochs_stay():
     assert predicted.costs.words == "a killed training repeats up to 90 steps"
 
 
+def test_another_accelerator_shortens_neither_checkpoints_nor_the_loop():
+    """Of a step of 100 ms, 60 ms wait for a checkpoint, and 10 ms are the loop. The accelerator then takes 12 ms."""
+    of = verdict(Limit.CHECKPOINTS, us=10_000, wait=0.0, own_cores=0.2)
+    of = facts(with_shares(of, checkpoints=0.6, host=0.1), settings={"checkpoint_steps": 1})
+    faster = Hardware(step_ms=12)
+    assert np.median(rates_on(of, faster).whole_us) == pytest.approx(8_200)
+    assert found(of, "checkpoint_steps", faster).factor.value == pytest.approx(8_200 / (2_200 + 6_000 / 90))
+    assert rates_on(of, faster).limit() is Limit.CHECKPOINTS
+    assert rates_on(of, Hardware(cores=96)).limit() is Limit.CHECKPOINTS
+
+
+def test_the_loop_can_be_the_limit_of_another_accelerator():
+    """Of a step of 10 ms, 0.5 ms are the loop. With an accelerator of 0.1 ms, twice the batch saves 0.25 of 0.6 ms."""
+    of = facts(with_shares(verdict(Limit.COMPUTE, wait=0.0, own_cores=0.02), host=0.05))
+    assert not [each for each in predictions(of) if "batch_size" in each.change]
+    faster = Hardware(step_ms=0.1, cores=96)
+    assert rates_on(of, faster).limit() is Limit.HOST
+    assert found(of, "batch_size", faster).factor.value == pytest.approx(0.6 / 0.35)
+
+
 def test_checkpoints_by_the_other_interval_stay():
     """An epoch of 90 steps takes 0.9 s, and a third of a checkpoint for each step is written by time."""
     of = replace(verdict(Limit.CHECKPOINTS, wait=0.0, own_cores=0.2), shares={Part.CHECKPOINTS: 0.5})
@@ -376,6 +424,15 @@ def test_checkpoints_by_the_other_interval_stay():
 def test_larger_batches_halve_the_work_of_the_loop():
     of = replace(verdict(Limit.HOST, wait=0.0, own_cores=0.2), shares={Part.HOST: 0.4})
     assert found(facts(of), "batch_size").factor.value == pytest.approx(1 / 0.8)
+
+
+def test_rows_of_larger_batches_are_cheaper_if_they_were_measured():
+    """1,000 µs of two cores become 800 µs. Without a measurement, or with a serial stage, nothing is predicted."""
+    twice = {"prepared": {"batch_size": costs(read=20, parse=10, decode=600, resize=70, batch=100)}}
+    assert found(facts(**twice), "batch_size").factor.value == pytest.approx(1.25)
+    both = verdict(Limit.DECODING, Limit.SERIAL, us=1000, own_cores=1.2)
+    for of in (facts(), facts(both, **twice), facts(stages=None, **twice)):
+        assert not [each for each in predictions(of) if "batch_size" in each.change]
 
 
 def test_more_cores_help_until_the_step_limits():
@@ -486,6 +543,21 @@ def test_facts_come_from_the_folder_of_a_training(tmp_path: Path):
     of = facts_of(DECODING, settings, {"prepare": "resize"}, {"train": 880, "validation": 120}, folder=tmp_path)
     assert (of.stages, of.prepared, of.prepared_core_s) == (KEPT, {"raw": RESIZED}, {"raw": 0.004})
     assert of.settings.prepare == "resize"
-    assert of.is_split
-    given = facts_of(DECODING, settings, {}, {"train": 500, "validation": 500}, folder=tmp_path)
-    assert not given.is_split
+    assert of.drawn_examples == 1000
+
+
+@pytest.mark.parametrize(
+    ("dataset", "examples", "drawn"),
+    [
+        ({"validation_fraction": 0.2}, (500, 500, 0), 0),  # The source has the split.
+        ({"validation_fraction": 0.2, "test_fraction": 0.2}, (600, 200, 200), 1000),
+        ({"validation_fraction": 0.2}, (640, 160, 200), 800),  # The source has the test split.
+    ],
+)
+def test_a_setting_chose_the_validation_examples_if_they_are_about_that_share(
+    tmp_path: Path, dataset: dict[str, float], examples: tuple[int, ...], drawn: int
+):
+    splits = dict(zip(("train", "validation", "test"), examples, strict=True))
+    of = facts_of(DECODING, training_settings({"validation_fraction": 0.9}), dataset, splits, folder=tmp_path)
+    assert of.drawn_examples == drawn
+    assert of.all_examples == sum(examples)
