@@ -15,6 +15,7 @@ from pipeline.config.declarations import ChangesReading
 from pipeline.config.settings import declared
 from pipeline.errors import SettingsError, TenfoldError
 from pipeline.runs.changes import (
+    BUILD,
     CONTINUES,
     DATASET,
     Change,
@@ -196,7 +197,7 @@ class CurrentInput:
         """Return the changes that were requested since the last epoch began, and the answer to each of them."""
         # The stored one may have been measured since.
         known = {replace(change, measured=0.0) for change in self._taken}
-        stored = [change for change in self._stored(epoch) or () if not change.refused]
+        stored = [each for each in self._stored(epoch) or () if not each.refused and each.field != BUILD]
         requested = [change for change in stored if replace(change, measured=0.0) not in known]
         # An attempt that goes on from an earlier checkpoint must not take a new change before the ones it knows.
         epoch = max(epoch, *(change.epoch for change in self._taken), 0)

@@ -17,7 +17,15 @@ from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import StorageError
 from pipeline.input import cache, order
-from pipeline.runs.changes import Change, load_changes, replace_changes, request_changes, request_dataset, take_over
+from pipeline.runs.changes import (
+    Change,
+    announce_dataset,
+    load_changes,
+    replace_changes,
+    request_changes,
+    request_dataset,
+    take_over,
+)
 from pipeline.runs.files import CHANGES
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run
@@ -395,6 +403,18 @@ def test_a_training_that_continues_another_one_trains_an_epoch_before_it_ends_fo
         assert load_changes(run.folder)[1].is_requested
         assert current.is_continued(4, 3 * STEPS)
     assert [change.epoch for change in load_changes(run.folder)] == [3, 4]
+
+
+def test_a_training_goes_on_while_a_dataset_is_built_for_another_one(settings: Settings, published: Path):
+    run = prepare_run(settings, published, "run")
+    announce_dataset(run.folder, {"prepare": "raw"}, by="Ada")
+    before = load_changes(run.folder)
+    with opened(run, published) as current:
+        current.begin(1, 0)
+        assert not current.is_continued(2, STEPS)
+        assert not current.begin(2, STEPS)
+        current.refuse_rest(is_early=False)
+    assert load_changes(run.folder) == before
 
 
 def test_an_attempt_with_advice_off_ends_before_the_epoch_that_the_one_before_it_has_stored(
