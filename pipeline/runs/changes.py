@@ -26,6 +26,7 @@ from pipeline.config.declarations import ChangesAtEpoch, ChangesDataset
 from pipeline.config.settings import declared, settings_for, validated
 from pipeline.errors import BadInput, ConflictError, DatasetError, SettingsError
 from pipeline.runs.files import CHANGES, RESULT, RUN, read_required, require_run_format
+from pipeline.runs.offers import promised_of
 from pipeline.storage import Place
 from pipeline.system.os_errors import unless_missing
 
@@ -118,15 +119,19 @@ def dataset_settings(kind: str) -> list[str]:
     return settings_for(kind, declared(ChangesDataset))
 
 
-def request_changes(folder: Place, values: Mapping[str, Any], by: str) -> list[Change]:
+def request_changes(
+    folder: Place, values: Mapping[str, Any], by: str, offers_folder: Place | None = None
+) -> list[Change]:
     """Request changes of a training, all or none, and return them. The training takes them before its next epoch.
 
-    A setting that has its value already is left out.
+    Each comes with what the training promises of it now: later offers may be others, or none. A setting that has its
+    value already is left out.
 
     Args:
         folder: The place of the training.
         values: Settings with their values, or the texts of them.
         by: Who requests the changes.
+        offers_folder: The folder with the newest offers, if it is another one than `folder`.
 
     Raises:
         SettingsError: A setting cannot change, or not to this value; or all of them have their values already.
@@ -135,12 +140,17 @@ def request_changes(folder: Place, values: Mapping[str, Any], by: str) -> list[C
     """
     settings = _settings_under_way(folder)
     wanted = {field: checked(settings, field, value) for field, value in values.items()}
+    promised = {field: promised_of(offers_folder or folder, field, value) for field, value in wanted.items()}
     name, now = _name_of(by), round(time.time(), 3)
     requested: list[Change] = []
 
     def added(changes: Sequence[Change]) -> list[Change]:
         newest = newest_values(settings.model_dump(), changes)
-        requested[:] = [Change(field, value, now, name) for field, value in wanted.items() if value != newest[field]]
+        requested[:] = [
+            Change(field, value, now, name, promised=promised[field])
+            for field, value in wanted.items()
+            if value != newest[field]
+        ]
         if not requested:
             known = " and ".join(f"{field} is {_as_set(value)}" for field, value in wanted.items())
             raise SettingsError(f"{known} already: nothing changes")

@@ -29,7 +29,6 @@ from pipeline.runs.changes import (
     request_changes,
     save_copy,
 )
-from pipeline.runs.offers import promised_of
 from pipeline.runs.promises import prove
 from pipeline.training.assembly import Training
 from pipeline.training.inputs import Inputs, ServerData
@@ -118,7 +117,7 @@ class CurrentInput:
         requested = {change.field for change in stored}
         try:
             if best := next((change for change in found if not requested & change.keys()), {}):
-                request_changes(self._run.training, best, ADVICE)
+                request_changes(self._run.training, best, ADVICE, self._run.folder)
         except (TenfoldError, OSError) as error:
             _log.warning("the change that gains most cannot be requested: %s", error)
 
@@ -232,9 +231,7 @@ class CurrentInput:
             return replace(change, epoch=epoch)
         try:
             value = checked(self._run.settings, change.field, change.value)
-            return replace(
-                change, value=value, epoch=epoch, promised=promised_of(self._run.folder, change.field, value)
-            )
+            return replace(change, value=value, epoch=epoch)
         except SettingsError as error:
             return replace(change, refused=str(error))
 

@@ -1,5 +1,6 @@
 """The input of a training whose settings change between two epochs."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,8 +27,9 @@ from pipeline.runs.changes import (
     request_dataset,
     take_over,
 )
-from pipeline.runs.files import CHANGES
+from pipeline.runs.files import CHANGES, RUN
 from pipeline.runs.launch import prepare_run
+from pipeline.runs.offers import Offer, save_offers
 from pipeline.runs.run import Run
 from pipeline.storage import gcs as google
 from pipeline.training import current_input
@@ -40,6 +42,7 @@ from standins.fake_gcs import FakeGcs
 from tests.runs.one_change import request_change
 
 EXAMPLES, BATCH, STEPS = 34, 8, 5
+OFFER = Offer({"prefetch_batches": 16}, "1.6 times faster", (1.6, 1.5, 1.75))
 
 
 @pytest.fixture
@@ -246,6 +249,30 @@ def test_a_training_makes_the_best_change_only_if_it_may(settings: Settings, pub
             current.request(2, lambda *_: [{"prefetch_batches": 16}])
             current.begin(3, 2 * STEPS)
             assert current.effect.settings.prefetch_batches == 8
+
+
+def test_a_change_keeps_its_promise_although_the_training_offers_it_no_more(settings: Settings, published: Path):
+    """Each verdict writes the offers again, and so does a training that was killed."""
+    run = prepare_run(settings, published, "run")
+    save_offers(run.folder, [OFFER])
+    with opened(run, published) as current:
+        current.begin(1, 0)
+        request_change(run.folder, "prefetch_batches", 16, by="Ada")
+    save_offers(run.folder, [])
+    with opened(run, published, Position(1, STEPS)) as current:
+        current.begin(2, STEPS)
+    assert [(each.epoch, each.promised) for each in load_changes(run.folder)] == [(2, OFFER.promised)]
+
+
+def test_the_own_change_of_a_training_in_a_bucket_has_its_promise(settings: Settings, published: Path, gcs: FakeGcs):
+    """Its offers reach the bucket later."""
+    run = prepare_run(settings.model_copy(update={"workspace": "gs://bucket/w", "advice": "apply"}), published, "run")
+    storage.write_json(run.training / RUN, json.loads((run.folder / RUN).read_text()))
+    save_offers(run.folder, [OFFER])
+    with opened(run, published) as current:
+        current.begin(1, 0)
+        current.request(2, lambda *_: [OFFER.change])
+    assert [each.promised for each in load_changes(run.training)] == [OFFER.promised]
 
 
 def test_a_change_that_was_refused_makes_room_for_the_next_one(
