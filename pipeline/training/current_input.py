@@ -107,12 +107,15 @@ class CurrentInput:
         """With advice=apply, request the first of the `best_changes` for an epoch that was not requested before.
 
         A setting whose change was requested before keeps its value, whoever requested it, also if it was refused.
+        While another change waits for the epoch, none is requested: the record could not tell which one made the
+        difference.
         """
         self._prove(epoch)
         found = best_changes(self.effect.settings, self._run.settings.epochs - epoch + 1)
         if self._run.settings.advice != "apply" or not self._run.server.is_chief:
             return
-        if (stored := self._stored(epoch)) is None:
+        stored = self._stored(epoch)
+        if stored is None or any(change.is_requested and change.field != BUILD for change in stored):
             return
         requested = {change.field for change in stored}
         try:

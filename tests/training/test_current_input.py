@@ -275,6 +275,20 @@ def test_the_own_change_of_a_training_in_a_bucket_has_its_promise(settings: Sett
     assert [each.promised for each in load_changes(run.training)] == [OFFER.promised]
 
 
+def test_a_training_makes_its_own_change_an_epoch_after_that_of_a_person(settings: Settings, published: Path):
+    """The record could not tell which one of two made the difference. The build of a dataset changes nothing yet."""
+    run = prepare_run(settings.model_copy(update={"advice": "apply"}), published, "run")
+    announce_dataset(run.folder, {"prepare": "raw"}, by="Ada")
+    with opened(run, published) as current:
+        current.begin(1, 0)
+        request_change(run.folder, "shuffle_megabytes", 1, by="Ada")
+        for epoch in (2, 3):
+            current.request(epoch, lambda *_: [OFFER.change])
+            current.begin(epoch, (epoch - 1) * STEPS)
+    taken = [(each.field, each.epoch) for each in load_changes(run.folder)[1:]]
+    assert taken == [("shuffle_megabytes", 2), ("prefetch_batches", 3)]
+
+
 def test_a_change_that_was_refused_makes_room_for_the_next_one(
     settings: Settings, published: Path, monkeypatch: pytest.MonkeyPatch
 ):
