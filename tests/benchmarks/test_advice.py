@@ -14,6 +14,7 @@ from benchmarks.advice import (
     Rounds,
     Slice,
     add_line,
+    are_close,
     examples_per_s,
     is_done,
     load_results,
@@ -83,6 +84,30 @@ def test_the_table_counts_only_sound_pairs() -> None:
         "Of all of these pairs, 2 predictions (50%) are within"
     )
     assert lines[-1].endswith("and 2 measured factors are within the interval.")
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([2.0] * 20, True),
+        ([2.4] * 2 + [2.0] * 18, True),
+        ([3.0] * 2 + [2.0] * 18, True),
+        ([3.0] * 3 + [2.0] * 17, False),  # 85% within 25%.
+        ([2.3] * 11 + [2.0] * 9, False),  # A median error of 15%.
+        ([0.0] * 3 + [2.0] * 17, False),  # Three without a prediction.
+        ([2.0] * 17, False),  # Three were not run.
+    ],
+)
+def test_the_benchmark_fails_unless_the_predictions_of_all_pairs_are_close(values: list[float], expected: bool) -> None:
+    pairs = PAIRS[:20]
+    results = {
+        pair.name: Result(pair.name, [], {"value": value}, 2.0, reason="" if value else NOT_PREDICTED)
+        for pair, value in zip(pairs, values, strict=False)
+    }
+    assert are_close(pairs, results) == expected
+    disturbed = {name: replace(each, other_cores=1.0) for name, each in results.items()}
+    assert not are_close(pairs, disturbed)
+    assert not are_close([], {})
 
 
 def test_the_measured_rate_is_that_of_whole_epochs(tmp_path: Path) -> None:
