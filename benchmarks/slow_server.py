@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -121,7 +121,7 @@ AROUND: Surroundings = {
 
 
 def main() -> int:
-    """Make the missing runs, and print all as Markdown. Return 1 if a verdict is wrong."""
+    """Make the missing runs, and print all as Markdown. Return 1 unless all are sound and correct."""
     options = parse(sys.argv[1:])
     for folder in FOLDER, verdicts.FOLDER:
         folder.mkdir(parents=True, exist_ok=True)
@@ -140,8 +140,7 @@ def main() -> int:
     results = load_results(runs)
     places = dict.fromkeys(each.origin.line for each in results.values())
     print("\n".join([*places, "", *report(runs, results)]), flush=True)
-    named = [(run, results[run.name]) for run in runs if run.name in results]
-    return int(any(found.is_sound and not _is_correct(run, found) for run, found in named))
+    return int(not all_correct(runs, results))
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -257,7 +256,7 @@ def _await_steps(runs: Sequence[Run], processes: Sequence["subprocess.Popen[byte
 # --- table ------------------------------------------------------------------------------------------------------------
 
 
-def report(runs: Sequence[Planted], results: dict[str, Named]) -> Iterator[str]:
+def report(runs: Sequence[Planted], results: Mapping[str, Named]) -> Iterator[str]:
     """Yield a line for each run, and how often the slow server is named, as lines of Markdown."""
     yield "| run | slow stage | named | |"
     yield "|---|---|---|---|"
@@ -272,6 +271,12 @@ def report(runs: Sequence[Planted], results: dict[str, Named]) -> Iterator[str]:
         correct = [_is_correct(run, found) for run, found in sound if bool(run.stage) is is_planted]
         yield ""
         yield f"{sum(correct)} of {len(correct)} runs with {title} are correct."
+
+
+def all_correct(runs: Sequence[Planted], results: Mapping[str, Named]) -> bool:
+    """Return whether there is a sound result of each run, and it is correct."""
+    named = [(run, results.get(run.name)) for run in runs]
+    return bool(runs) and all(found and found.is_sound and _is_correct(run, found) for run, found in named)
 
 
 def _is_correct(run: Planted, found: Named) -> bool:

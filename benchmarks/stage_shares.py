@@ -27,6 +27,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
+from benchmarks.harness.machine import machine_line
 from pipeline.config.allowed import open_unless_set
 from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import Dataset, Split, load, save
@@ -43,10 +44,17 @@ from pipeline.stages.build import build
 from pipeline.training.stages import measure_stages
 
 MAX_DIFFERENCE, IDLE_S = 0.05, 0.2
+STAGES = ("read", "parse", "decode", "resize", "batch")
 IMAGES, ROWS, SHARDS = 96, 200_000, 4
 MAX_COPIES, MAX_BYTES = 128, 400_000_000
 """Each image is in the dataset up to this many times, and all together take up to this many bytes. To begin an epoch
 takes as long as dozens of images. In a training, it is hardly anything for an image, and belongs to no stage."""
+
+HEADER = (
+    f"| job | {' | '.join(STAGES)} | largest difference | an example | measured in |",
+    f"|---|{'---|' * len(STAGES)}---|---|---|",
+)
+"""In parentheses: what the input saves without the stage, and the processor time of an example in the whole input."""
 
 
 def photo(seed: int, size: tuple[int, int], form: str) -> bytes:
@@ -253,32 +261,37 @@ def compared(folder: Path, options: BatchOptions, seconds: float, rounds: int) -
 
 
 def main() -> int:
-    """Print a row for each job. Return 1 if a share differs by more than MAX_DIFFERENCE."""
+    """Print a table of the jobs. Return 1 unless all shares of all jobs differ by at most MAX_DIFFERENCE."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stage_shares", description=__doc__.split("\n")[0])
-    parser.add_argument("--jobs", nargs="*", choices=[*JOBS], default=[*JOBS], metavar="NAME")
+    parser.add_argument("--jobs", nargs="+", choices=[*JOBS], default=[*JOBS], metavar="NAME")
     parser.add_argument("--seconds", type=float, default=0.5, help="CPU seconds of a block")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--json", action="store_true", help="print a JSON object for each job")
     given = parser.parse_args()
     open_unless_set()
-    worst = 0.0
+    if not given.json:
+        print("\n".join([machine_line("tensorflow"), "", *HEADER]), flush=True)
+    differences = []
     for name in given.jobs:
         make, options = JOBS[name]
         with tempfile.TemporaryDirectory(prefix="tenfold-") as root:
             found = compared(make(Path(root)), options, given.seconds, given.rounds)
-        differences = {stage: abs(share - found["removed"][stage]) for stage, share in found["measured"].items()}
-        worst = max(worst, *differences.values())
-        if given.json:
-            print(json.dumps({"job": name, **found}), flush=True)
-            continue
-        cells = (f"{stage} {share:.0%} ({found['removed'][stage]:.0%})" for stage, share in found["measured"].items())
-        us = found["us"]
-        print(
-            f"| {name} | {' | '.join(cells)} | {us['measured']:.0f} ({us['whole']:.0f}) us | "
-            f"{100 * max(differences.values()):.1f} points | {us['cpu_s']:.1f} s |",
-            flush=True,
-        )
-    return int(worst > MAX_DIFFERENCE)
+        differences.append(difference(found))
+        print(json.dumps({"job": name, **found}) if given.json else row(name, found), flush=True)
+    return int(not (differences and all(each <= MAX_DIFFERENCE for each in differences)))
+
+
+def difference(found: Mapping[str, Mapping[str, float]]) -> float:
+    """Return the largest difference between a share that was measured and the one that its removal shows."""
+    return max(abs(share - found["removed"][stage]) for stage, share in found["measured"].items())
+
+
+def row(name: str, found: Mapping[str, Mapping[str, float]]) -> str:
+    """Return the row of a job below HEADER. A stage that its examples do not have is empty."""
+    measured, removed, us = (found[each] for each in ("measured", "removed", "us"))
+    shares = (f"{measured[each]:.0%} ({removed[each]:.0%})" if each in measured else "" for each in STAGES)
+    times = f"{us['measured']:.0f} ({us['whole']:.0f}) µs | {us['cpu_s']:.1f} s"
+    return f"| {name} | {' | '.join(shares)} | {100 * difference(found):.1f} points | {times} |"
 
 
 if __name__ == "__main__":

@@ -80,13 +80,18 @@ class Seen:
         """Whether other programs kept cores busy beside a job that should run alone."""
         return self.load == ALONE and self.other_cores > DISTURBED_CORES
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether it counts."""
+        return not self.reason and not self.is_disturbed
+
 
 Row = tuple[Job, Seen]
 """A job and its result."""
 
 
-def main() -> None:
-    """Measure the missing results, and print all as Markdown."""
+def main() -> int:
+    """Measure the missing results, and print all as Markdown. Return 1 unless all verdicts are sound and correct."""
     options = parse(sys.argv[1:])
     FOLDER.mkdir(parents=True, exist_ok=True)
     if options.again:
@@ -103,7 +108,9 @@ def main() -> None:
             name = changed_name(change)
             measured(name, ALONE, name, partial(run_changed, change))
     print(machine_line("tensorflow"))
-    print("\n".join(["", *report(load_results(), jobs, loads)]), flush=True)
+    results = load_results()
+    print("\n".join(["", *report(results, jobs, loads)]), flush=True)
+    return int(not all_correct(results, jobs, loads))
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -142,7 +149,7 @@ def result_origin() -> Origin:
 def measured(name: str, load: str, title: str, work: Callable[[], Seen]) -> None:
     """Do some work and store its result, unless there is a valid one."""
     before = load_results().get((name, load))
-    if before and not before.is_disturbed and not before.reason:
+    if before and before.is_sound:
         return
     begin = time.perf_counter()
     try:
@@ -339,7 +346,7 @@ def report(results: Mapping[tuple[str, str], Seen], jobs: Sequence[Job], loads: 
     lines: list[str] = []
     for load in loads:
         rows = [(job, seen) for job in jobs if (seen := results.get((job.name, load)))]
-        sound = [(job, seen) for job, seen in rows if not seen.reason and not seen.is_disturbed]
+        sound = [(job, seen) for job, seen in rows if seen.is_sound]
         correct = {job.name for job, seen in sound if is_correct(job, seen, results.get((job.name, ALONE)))}
         lines += section(load.capitalize(), rows, sound, load, correct)
     made = [(each.job, seen_on(each)) for each in MANY_CORES]
@@ -372,6 +379,13 @@ def is_correct(job: Job, seen: Seen, alone: Seen | None = None) -> bool:
         else:
             job = replace(job, limits=job.limits | {Limit.OTHER_PROGRAMS})
     return job.is_named_by(frozenset(map(Limit, seen.limits)), seen.load == BESIDE)
+
+
+def all_correct(results: Mapping[tuple[str, str], Seen], jobs: Sequence[Job], loads: Sequence[str]) -> bool:
+    """Return whether the verdict on each job is sound and correct under each load, and as if on many cores."""
+    found = [(job, results.get((job.name, load)), results.get((job.name, ALONE))) for load in loads for job in jobs]
+    found += [(each.job, seen_on(each), None) for each in MANY_CORES]
+    return bool(jobs) and all(seen and seen.is_sound and is_correct(job, seen, alone) for job, seen, alone in found)
 
 
 def confusion(rows: Sequence[Row], load: str) -> list[str]:
@@ -418,4 +432,4 @@ def worth(results: Mapping[tuple[str, str], Seen]) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -50,10 +50,12 @@ def extract(for_training: bool, example_kind: str = "images") -> list[str]:
     # A manual run without a date, and a run that an asset triggered, have no logical date.
     settings = settings.dated(run.logical_date or run.run_after)
     if for_training:
+        from pipeline.runs.continuation import announce_continuation
         from pipeline.runs.requirements import require_before_listing  # Imports SciPy, which takes 0.2 s.
 
         _require_continued_once(settings, run.run_type)
         require_before_listing(settings)
+        announce_continuation(settings, _person(run))
         _warn_of_slots(settings)
     ranges = divide(settings)
     # Airflow maps over the returned value, so the settings and the snapshot are separate XComs.
@@ -239,6 +241,11 @@ def servers(settings: dict[str, Any], dataset: str) -> PokeReturnValue:
     return PokeReturnValue(is_done=True, xcom_value=list(range(checked.num_training_servers)))
 
 
+def _person(run: Any) -> str:
+    """Return who triggered a run, or its id if nobody is named."""
+    return str(getattr(run, "triggering_user_name", None) or run.run_id)
+
+
 def _can_continue(settings: Settings, dataset: "Dataset") -> bool:
     """Request that the training `settings.continues` ends, and return whether it has, or is not needed any more."""
     from pipeline.runs.continuation import end_of, needs_end, request_continuation
@@ -246,7 +253,7 @@ def _can_continue(settings: Settings, dataset: "Dataset") -> bool:
     run = get_current_context()["dag_run"]
     if not needs_end(settings, dataset, run.run_id):
         return True
-    request = request_continuation(settings, dataset, getattr(run, "triggering_user_name", None) or run.run_id)
+    request = request_continuation(settings, dataset, _person(run))
     _log.info("%s: %s", settings.continues, request)
     return end_of(place_of(settings.continues)) is not None
 

@@ -53,8 +53,9 @@ def alone(job: Job) -> Iterator[Pair]:
     settings = {**(COMMON_OF_ROWS if is_table else COMMON), **job.settings}
     for prepare, data in PREPARED.get(job.data, {}).items():
         yield Pair(job, {"prepare": prepare}, data)
-    if not is_table and settings["epochs"] > 1 and settings["crop"] != "random_resized":
-        yield from (Pair(job, {"cache": cache}) for cache in ("memory", "disk"))
+    if not is_table and settings["crop"] != "random_resized":
+        more = {"epochs": max(2, settings["epochs"])}  # The epochs after the first read what it kept.
+        yield from (Pair(job, {"cache": cache}, settings=more) for cache in ("memory", "disk"))
     yield Pair(job, {"prefetch_batches": MORE_PREFETCHED * Settings.model_fields["prefetch_batches"].default})
     if job.data in LESS_VALIDATION:
         yield Pair(job, {"validation_fraction": LOWEST_VALIDATION}, LESS_VALIDATION[job.data])

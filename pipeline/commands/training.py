@@ -38,9 +38,11 @@ _OUTCOME = printer_at("pipeline.runs.outcome:outcome_text")
 )
 def run(options: argparse.Namespace) -> Result:
     """Build a dataset from images or a table, then train on it."""
+    from pipeline.runs.continuation import announce_continuation
     from pipeline.stages.build import build
 
     settings = settings_of(options)
+    announce_continuation(settings, psutil.Process().username())
     built = build(settings, for_training=True)
     return {**built, **_trained(settings, place_of(built["dataset"]))}
 
@@ -126,10 +128,11 @@ def _continued(training: Place, values: Mapping[str, str], by: str) -> Result:
     If the command is killed, the same command goes on.
     """
     from pipeline.runs.changes import load_changes
-    from pipeline.runs.continuation import continued_settings
+    from pipeline.runs.continuation import announce_continuation, continued_settings
     from pipeline.stages.build import build
 
     settings = continued_settings(training, values)
+    announce_continuation(settings, by)
     built = build(settings, for_training=True)
     dataset = place_of(built["dataset"])
     _end_continued(settings, dataset, by)

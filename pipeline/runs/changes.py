@@ -26,6 +26,7 @@ from pipeline.config.declarations import ChangesAtEpoch, ChangesDataset
 from pipeline.config.settings import declared, settings_for, validated
 from pipeline.errors import BadInput, ConflictError, DatasetError, SettingsError
 from pipeline.runs.files import CHANGES, RESULT, RUN, read_required, require_run_format
+from pipeline.runs.offers import promised_of
 from pipeline.storage import Place
 from pipeline.system.os_errors import unless_missing
 
@@ -38,7 +39,9 @@ DATASET = "dataset"
 (pipeline/runs/continuation.py). Its value names the settings of the new dataset, in words."""
 CONTINUES = "continues"
 """The field of the same change in the training that continues the other one."""
-_OF_DATASETS = (DATASET, CONTINUES)
+BUILD = "build"
+"""The field of the same change while its dataset is built. The training does not end for it yet."""
+_OF_DATASETS = (BUILD, DATASET, CONTINUES)
 MAX_NAME = 200
 """Maximum length of the name of the person, in characters."""
 ATTEMPTS = 20
@@ -65,6 +68,8 @@ class Change:
     nothing."""
     measured: float = 0.0
     """How many times faster it was; 0 if no whole epochs before and after the change show it yet."""
+    begun: float = 0.0
+    """When the build of its dataset began, in Unix seconds; it ended with the request. 0 if no build is known."""
 
     @property
     def words(self) -> str:
@@ -81,6 +86,8 @@ class Change:
     def __str__(self) -> str:
         if self.refused:
             return f"{self.words}, requested by {self.by}, was refused: {self.refused}"
+        if self.field == BUILD:
+            return f"once it is built: {self.words}, requested by {self.by}"
         if self.is_requested:
             return f"from the next epoch on: {self.words}, requested by {self.by}"
         return f"from epoch {self.epoch} on: {self.words}, by {self.by}{self._proof}"
@@ -112,15 +119,19 @@ def dataset_settings(kind: str) -> list[str]:
     return settings_for(kind, declared(ChangesDataset))
 
 
-def request_changes(folder: Place, values: Mapping[str, Any], by: str) -> list[Change]:
+def request_changes(
+    folder: Place, values: Mapping[str, Any], by: str, offers_folder: Place | None = None
+) -> list[Change]:
     """Request changes of a training, all or none, and return them. The training takes them before its next epoch.
 
-    A setting that has its value already is left out.
+    Each comes with what the training promises of it now: later offers may be others, or none. A setting that has its
+    value already is left out.
 
     Args:
         folder: The place of the training.
         values: Settings with their values, or the texts of them.
         by: Who requests the changes.
+        offers_folder: The folder with the newest offers, if it is another one than `folder`.
 
     Raises:
         SettingsError: A setting cannot change, or not to this value; or all of them have their values already.
@@ -129,12 +140,17 @@ def request_changes(folder: Place, values: Mapping[str, Any], by: str) -> list[C
     """
     settings = _settings_under_way(folder)
     wanted = {field: checked(settings, field, value) for field, value in values.items()}
+    promised = {field: promised_of(offers_folder or folder, field, value) for field, value in wanted.items()}
     name, now = _name_of(by), round(time.time(), 3)
     requested: list[Change] = []
 
     def added(changes: Sequence[Change]) -> list[Change]:
         newest = newest_values(settings.model_dump(), changes)
-        requested[:] = [Change(field, value, now, name) for field, value in wanted.items() if value != newest[field]]
+        requested[:] = [
+            Change(field, value, now, name, promised=promised[field])
+            for field, value in wanted.items()
+            if value != newest[field]
+        ]
         if not requested:
             known = " and ".join(f"{field} is {_as_set(value)}" for field, value in wanted.items())
             raise SettingsError(f"{known} already: nothing changes")
@@ -144,30 +160,52 @@ def request_changes(folder: Place, values: Mapping[str, Any], by: str) -> list[C
     return requested
 
 
+def announce_dataset(folder: Place, values: Mapping[str, Any], by: str, promised: tuple[float, ...] = ()) -> None:
+    """Store that a dataset is being built on which another training will continue this one. This one goes on meanwhile.
+
+    The arguments are those of `request_dataset`. The same dataset is stored once, and none once the training ends for
+    one.
+    """
+    build = Change(BUILD, values_in_words(values), round(time.time(), 3), _name_of(by), promised=promised)
+
+    def added(changes: Sequence[Change]) -> list[Change]:
+        return [*changes] if _dataset_in(changes) or _build_in(changes, build.value) else [*changes, build]
+
+    _rewrite(folder, added)
+
+
 def request_dataset(folder: Place, values: Mapping[str, Any], by: str, promised: tuple[float, ...] = ()) -> Change:
     """Request that a training ends before its next epoch, because another one continues it on a new dataset.
 
     `values` are the settings of the new dataset that differ. The same request is stored once. `promised` is what the
-    advice said of it. Raises as `request_changes` does, and BadInput if another dataset was requested before.
+    advice says of it. If the dataset was announced, what the advice said then counts: the build may have slowed the
+    training down since. Raises as `request_changes` does, and BadInput if another dataset was requested before.
     """
     change = Change(DATASET, values_in_words(values), round(time.time(), 3), _name_of(by), promised=promised)
     require_under_way(folder)
 
     def same_in(changes: Sequence[Change]) -> Change | None:
-        requested = next((each for each in changes if each.field == DATASET and not each.refused), None)
+        requested = _dataset_in(changes)
         if requested and requested.value != change.value:
             raise BadInput(f"the training {folder} already ends for another dataset: {requested}")
         return requested
 
+    def added(changes: Sequence[Change]) -> list[Change]:
+        if same_in(changes):
+            return [*changes]
+        build = _build_in(changes, change.value)
+        request = replace(change, promised=build.promised, begun=build.at) if build else change
+        return [*(each for each in changes if each != build), request]
+
     if requested := same_in(load_changes(folder)):  # A waiting run repeats the request every few seconds.
         return requested
-    _rewrite(folder, lambda changes: [*changes] if same_in(changes) else [*changes, change])
+    _rewrite(folder, added)
     return same_in(load_changes(folder)) or change
 
 
 def require_under_way(folder: Place) -> None:
     """Refuse a training that another one cannot continue, unless it has ended for that. Raises as `request_changes`."""
-    if not any(each.field == DATASET and not each.refused for each in load_changes(folder)):
+    if not _dataset_in(load_changes(folder)):
         _settings_under_way(folder)
 
 
@@ -262,6 +300,16 @@ def from_numbers(settings: TrainingSettings, numbers: Sequence[float]) -> InEffe
     return InEffect(settings.model_copy(update=values), int(kept_from))
 
 
+def _dataset_in(changes: Iterable[Change]) -> Change | None:
+    """Return the request for which a training ends; None if there is none."""
+    return next((each for each in changes if each.field == DATASET and not each.refused), None)
+
+
+def _build_in(changes: Iterable[Change], value: object) -> Change | None:
+    """Return the announcement of a dataset, by its settings in words; None if there is none."""
+    return next((each for each in changes if each.field == BUILD and each.value == value), None)
+
+
 def _settings_under_way(folder: Place) -> TrainingSettings:
     """Return the settings of a training that takes changes. Raises as `request_changes` does."""
     try:
@@ -322,7 +370,7 @@ def _parsed(content: bytes | None) -> list[Change]:
 def _is_whole(change: Change) -> bool:
     """Return whether all fields have their types. Others may write the file, and the pages read it."""
     texts = change.field, change.by, change.refused
-    numbers = change.at, change.epoch, change.measured, *change.promised
+    numbers = change.at, change.epoch, change.measured, change.begun, *change.promised
     return (
         all(isinstance(text, str) for text in texts)
         and change.field in (*_OF_DATASETS, *declared(ChangesAtEpoch))

@@ -1,9 +1,9 @@
 """A training that continues another one, on a new dataset with the same examples.
 
-What needs a new dataset cannot change in a training under way. A new run builds the dataset, and only then requests a
-change of `dataset` in the training under way, which takes it before an epoch as any other change, and ends there: it is
-complete, with a model of its own. The new training begins with the checkpoint of that moment. Its setting `continues`
-names the other training, and is part of its identity.
+What needs a new dataset cannot change in a training under way. A new run announces the dataset, builds it, and only
+then requests a change of `dataset` in the training under way, which takes it before an epoch as any other change, and
+ends there: it is complete, with a model of its own. The new training begins with the checkpoint of that moment. Its
+setting `continues` names the other training, and is part of its identity.
 
 Each step can be repeated after a kill: the dataset is complete or is completed, the same request is stored once, the
 training under way ends before the same epoch again, and its last checkpoint stays.
@@ -23,8 +23,10 @@ from pipeline.config.workspace import workspace_of
 from pipeline.dataset.manifest import Dataset, load_allowed
 from pipeline.errors import BadInput, DatasetError, SettingsError
 from pipeline.runs.changes import (
+    BUILD,
     DATASET,
     Change,
+    announce_dataset,
     changeable_settings,
     dataset_settings,
     load_changes,
@@ -101,10 +103,29 @@ def needs_end(settings: Settings, dataset: Dataset, run_id: str) -> bool:
     return not ((training / RESULT).exists() or any(training.glob("checkpoints/*.npz")))
 
 
+def announce_continuation(settings: Settings, by: str) -> None:
+    """Store in the training `settings.continues`, if there is one, that a run begins to build a dataset for it.
+
+    What the training promises of the change at this moment is stored, too: the build may use the cores of the training,
+    whose later offers would be about the slower steps.
+
+    Raises:
+        SettingsError: The training is in another workspace, or the administrator does not allow one of its places.
+        DatasetError: There is no training.
+    """
+    if not settings.continues:
+        return
+    training = place_of(settings.continues)
+    earlier, after = _load_earlier(training), settings.model_dump()
+    _require_workspace_of(training, settings)
+    if values := _values_of_dataset(earlier, after):
+        announce_dataset(training, values, by, _promised(training, values, after))
+
+
 def request_continuation(settings: Settings, dataset: Dataset, by: str) -> Change:
     """Request that the training `settings.continues` ends, for a training with these settings on a new dataset.
 
-    The same request is stored once, with what the training promises of the change.
+    The same request is stored once, with what the training promised of the change when the build of the dataset began.
 
     Raises:
         SettingsError: A setting differs that cannot change so.
@@ -113,18 +134,12 @@ def request_continuation(settings: Settings, dataset: Dataset, by: str) -> Chang
     """
     training = place_of(settings.continues)
     earlier = _load_earlier(training)
-    if _resolved(workspace_of(training)) != _resolved(place_of(settings.workspace)):
-        raise SettingsError(
-            f"continues must name a training of the workspace {settings.workspace}, got {settings.continues}"
-        )
+    _require_workspace_of(training, settings)
     _require_continuable(training, earlier)
     _require_same_training(earlier, settings_of_training(settings, dataset), dataset)
     _require_same_examples(earlier, dataset)
-    before, after = _values_of(earlier), {**settings.model_dump(), **_stored_settings(dataset)}
-    names = dataset_settings(dataset.kind)
-    values = {name: after[name] for name in names if after[name] != before[name]}
-    if after.get("prepare") == "keep":
-        values.pop("prepare_size", None)  # It has no effect.
+    after = {**settings.model_dump(), **_stored_settings(dataset)}
+    values = _values_of_dataset(earlier, after)
     if not values:
         raise BadInput(f"the dataset of the training {training} has the same settings: nothing changes")
     return request_dataset(training, values, by, _promised(training, values, after))
@@ -198,10 +213,20 @@ def _values_of(earlier: _Earlier) -> dict[str, Any]:
     return {**earlier.settings.model_dump(), **_stored_settings(earlier.dataset)}
 
 
+def _values_of_dataset(earlier: _Earlier, after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a new dataset that differ from those of the dataset of a training."""
+    before, names = _values_of(earlier), dataset_settings(earlier.dataset.kind)
+    values = {name: after[name] for name in names if after[name] != before[name]}
+    if after.get("prepare") == "keep":
+        values.pop("prepare_size", None)  # It has no effect.
+    return values
+
+
 def _companions(training: Place, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the values that belong to these: those of the dataset that was requested, or else of an offer."""
+    """Return the values that belong to these: those of the dataset that is built or requested, or else of an offer."""
     texts = {name: str(value) for name, value in values.items()}
-    requested = [str(each.value) for each in load_changes(training) if each.field == DATASET and not each.refused]
+    of_dataset = (each for each in load_changes(training) if each.field in (BUILD, DATASET) and not each.refused)
+    requested = [str(each.value) for each in of_dataset]
     known = [dict(pair.split("=", 1) for pair in each.split(", ") if "=" in pair) for each in requested]
     known += [{name: str(value) for name, value in offer.change.items()} for offer in load_offers(training)]
     return next((each for each in known if texts.items() <= each.items()), {})
@@ -221,6 +246,13 @@ def _promised(training: Place, values: Mapping[str, Any], after: Mapping[str, An
         ),
         (),
     )
+
+
+def _require_workspace_of(training: Place, settings: Settings) -> None:
+    if _resolved(workspace_of(training)) != _resolved(place_of(settings.workspace)):
+        raise SettingsError(
+            f"continues must name a training of the workspace {settings.workspace}, got {settings.continues}"
+        )
 
 
 def _require_continuable(training: Place, earlier: _Earlier) -> None:

@@ -3,7 +3,8 @@
 The epochs before a change are compared with those after it, by the clock of the record: with their validation, their
 checkpoints, and all that lies between two of them, as they are promised. A promise of `cache` is about all epochs that
 are left, and the first of these fills the cache. So it is measured when the last of them has ended. The first epoch
-with any other change counts only until another one has ended: it opens its input again, which is not promised.
+with any other change counts only until another one has ended: it opens its input again, which is not promised. Epochs
+beside the build of a new dataset do not count, because it may use the same cores.
 """
 
 import json
@@ -83,8 +84,9 @@ def with_measurements(
 ) -> list[Change]:
     """Return the changes of a training of some epochs, each that was promised something with what its record shows.
 
-    Of changes that began with the same epoch, the record cannot tell which one made the difference. `continued` is the
-    folder of the training that this one continues, if any. On another machine, it is not compared.
+    Of changes that began with the same epoch, the record cannot tell which one made the difference. Epochs beside the
+    build of a new dataset do not count. `continued` is the folder of the training that this one continues, if any. On
+    another machine, it is not compared.
     """
     if not any(change.promised for change in changes):
         return [*changes]
@@ -97,13 +99,13 @@ def with_measurements(
     if continued and is_comparable and len(earlier := _epochs_before(continued)):
         found = pandas.concat([earlier, found])
     borders = [1, *sorted(begun), int(found.index.max()) + 1 if len(found) else 1]
+    found = found.assign(is_beside_build=_are_beside_build(found, changes))
     gains = {}
     for before, epoch, after in zip(borders, borders[1:], borders[2:], strict=False):
-        old, new = _settled(found.loc[before : epoch - 1]), found.loc[epoch : after - 1]
-        new = new if epoch in cached else _settled(new)
+        old, new = found.loc[before : epoch - 1], found.loc[epoch : after - 1]
         is_over = epoch not in cached or epochs in range(epoch, after)
         if len(old) and len(new) and begun[epoch] == 1 and is_over:
-            gains[epoch] = round(float(old["whole_s"].mean() / new["whole_s"].mean()), 4)
+            gains[epoch] = _gain(old, new, is_cache=epoch in cached)
     return [
         # What was measured stays if the record before the change is on another machine.
         replace(change, measured=gains.get(change.epoch, change.measured))
@@ -116,6 +118,25 @@ def with_measurements(
 def _machine_in(folder: Path) -> str:
     """Return on which machine a training in a folder ran last."""
     return machine_of(read_or_empty(folder / RUN).get("host", {}))
+
+
+def _are_beside_build(epochs: "pandas.DataFrame", changes: Iterable[Change]) -> "pandas.Series[bool]":
+    """Return which epochs a build of a dataset for this training may have slowed down, by their number."""
+    begins, found = epochs["time"] - epochs["whole_s"], epochs["time"] < 0
+    for change in changes:
+        if change.begun:
+            found |= (epochs["time"] > change.begun) & (begins < change.at)
+    return found
+
+
+def _gain(old: "pandas.DataFrame", new: "pandas.DataFrame", *, is_cache: bool) -> float:
+    """Return how many times faster epochs are than those before a change; 0 if builds leave none to compare."""
+    before, after = (each[~each["is_beside_build"]] for each in (old, new))
+    # A promise of `cache` is about all of its epochs.
+    if before.empty or after.empty or (is_cache and len(after) < len(new)):
+        return 0.0
+    after = after if is_cache else _settled(after)
+    return round(float(_settled(before)["whole_s"].mean() / after["whole_s"].mean()), 4)
 
 
 def _settled(epochs: "pandas.DataFrame") -> "pandas.DataFrame":

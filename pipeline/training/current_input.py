@@ -15,6 +15,7 @@ from pipeline.config.declarations import ChangesReading
 from pipeline.config.settings import declared
 from pipeline.errors import SettingsError, TenfoldError
 from pipeline.runs.changes import (
+    BUILD,
     DATASET,
     Change,
     InEffect,
@@ -28,7 +29,6 @@ from pipeline.runs.changes import (
     request_changes,
     save_copy,
 )
-from pipeline.runs.offers import promised_of
 from pipeline.runs.promises import prove
 from pipeline.training.assembly import Training
 from pipeline.training.inputs import Inputs, ServerData
@@ -107,17 +107,20 @@ class CurrentInput:
         """With advice=apply, request the first of the `best_changes` for an epoch that was not requested before.
 
         A setting whose change was requested before keeps its value, whoever requested it, also if it was refused.
+        While another change waits for the epoch, none is requested: the record could not tell which one made the
+        difference.
         """
         self._prove(epoch)
         found = best_changes(self.effect.settings, self._run.settings.epochs - epoch + 1)
         if self._run.settings.advice != "apply" or not self._run.server.is_chief:
             return
-        if (stored := self._stored(epoch)) is None:
+        stored = self._stored(epoch)
+        if stored is None or any(change.is_requested and change.field != BUILD for change in stored):
             return
         requested = {change.field for change in stored}
         try:
             if best := next((change for change in found if not requested & change.keys()), {}):
-                request_changes(self._run.training, best, ADVICE)
+                request_changes(self._run.training, best, ADVICE, self._run.folder)
         except (TenfoldError, OSError) as error:
             _log.warning("the change that gains most cannot be requested: %s", error)
 
@@ -195,7 +198,7 @@ class CurrentInput:
         """Return the changes that were requested since the last epoch began, and the answer to each of them."""
         # The stored one may have been measured since.
         known = {replace(change, measured=0.0) for change in self._taken}
-        stored = [change for change in self._stored(epoch) or () if not change.refused]
+        stored = [each for each in self._stored(epoch) or () if not each.refused and each.field != BUILD]
         requested = [change for change in stored if replace(change, measured=0.0) not in known]
         # An attempt that goes on from an earlier checkpoint must not take a new change before the ones it knows.
         epoch = max(epoch, *(change.epoch for change in self._taken), 0)
@@ -230,9 +233,7 @@ class CurrentInput:
             return replace(change, epoch=epoch)
         try:
             value = checked(self._run.settings, change.field, change.value)
-            return replace(
-                change, value=value, epoch=epoch, promised=promised_of(self._run.folder, change.field, value)
-            )
+            return replace(change, value=value, epoch=epoch)
         except SettingsError as error:
             return replace(change, refused=str(error))
 

@@ -14,6 +14,7 @@ from benchmarks.advice import (
     Rounds,
     Slice,
     add_line,
+    are_close,
     examples_per_s,
     is_done,
     load_results,
@@ -25,7 +26,7 @@ from benchmarks.advice import (
     slice_origin,
     slices_file,
 )
-from benchmarks.exhaustive import Search
+from benchmarks.exhaustive import EPOCHS, Search, are_fast, rate_of, with_many_epochs
 from benchmarks.exhaustive import report as report_searches
 from benchmarks.harness.origin import PREDICTING, UNKNOWN, _digest
 from benchmarks.known_limits.candidates import LESS_VALIDATION, PREPARED, alone, searched_jobs, together
@@ -36,7 +37,9 @@ from benchmarks.known_limits.pairs import PAIRS, Pair
 from benchmarks.known_limits.surroundings import NotPossible
 from benchmarks.verdicts import SURROUNDINGS, description
 from pipeline.config.settings import Settings
+from pipeline.tuning.predictions import predictions
 from tests.monitor.epoch_records import EXAMPLES, record_epochs
+from tests.tuning.test_predictions import costs, facts
 
 
 def test_the_pairs_have_own_names_and_change_what_exists() -> None:
@@ -83,6 +86,30 @@ def test_the_table_counts_only_sound_pairs() -> None:
         "Of all of these pairs, 2 predictions (50%) are within"
     )
     assert lines[-1].endswith("and 2 measured factors are within the interval.")
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([2.0] * 20, True),
+        ([2.4] * 2 + [2.0] * 18, True),
+        ([3.0] * 2 + [2.0] * 18, True),
+        ([3.0] * 3 + [2.0] * 17, False),  # 85% within 25%.
+        ([2.3] * 11 + [2.0] * 9, False),  # A median error of 15%.
+        ([0.0] * 3 + [2.0] * 17, False),  # Three without a prediction.
+        ([2.0] * 17, False),  # Three were not run.
+    ],
+)
+def test_the_benchmark_fails_unless_the_predictions_of_all_pairs_are_close(values: list[float], expected: bool) -> None:
+    pairs = PAIRS[:20]
+    results = {
+        pair.name: Result(pair.name, [], {"value": value}, 2.0, reason="" if value else NOT_PREDICTED)
+        for pair, value in zip(pairs, values, strict=False)
+    }
+    assert are_close(pairs, results) == expected
+    disturbed = {name: replace(each, other_cores=1.0) for name, each in results.items()}
+    assert not are_close(pairs, disturbed)
+    assert not are_close([], {})
 
 
 def test_the_measured_rate_is_that_of_whole_epochs(tmp_path: Path) -> None:
@@ -230,5 +257,49 @@ def test_the_share_of_the_chosen_change_counts_speed_and_time() -> None:
     lines = [*report_searches([search, disturbed])]
     assert "| photographs | decoding | cache=memory | 2.00 | prepare=raw, cache=memory | 5.00 | 40% | 100% |" in lines
     assert "| PNG | decoding | nothing | 1.00 | nothing | 1.00 | disturbed | |" in lines
-    assert lines[-1].startswith("In 0 of 1 jobs, the training with the chosen change reaches 90%")
-    assert lines[-1].endswith("it is 1 of 1.")
+    assert lines[-1].startswith("In 0 of 2 jobs, the training of 100 epochs with the chosen change reaches 90%")
+    assert lines[-1].endswith("it is 1. Jobs without a sound result: 1.")
+
+
+def test_a_training_of_many_epochs_is_compared_although_few_are_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of two epochs fills a cache, at 50 examples per second. The second one reads it, at 200."""
+    monkeypatch.setattr(advice, "FOLDER", tmp_path)
+    job = searched_jobs()[0]
+    kept = next(pair.changed for pair in alone(job) if "cache" in pair.change)
+    for each, later in (job, 50.0), (kept, 200.0):
+        assert each.settings["epochs"] == (1 if each is job else 2)
+        with_first = each.settings["epochs"] / (1 / 50 + (1 / later if each is kept else 0))
+        add_line(slices_file(), Slice(each.name, later, with_first, [], 0.0, 1.0, origin=slice_origin(each)))
+    assert rate_of(job) == pytest.approx(50)
+    assert rate_of(kept) == pytest.approx(EPOCHS / (1 / 50 + (EPOCHS - 1) / 200))
+
+
+def test_the_preparation_of_a_dataset_counts_little_in_many_epochs() -> None:
+    """It takes longer than the two epochs of the training."""
+    prepared = {"resize": costs(2_500, read=5, parse=10, decode=5, batch=30)}
+    settings = {"crop": "random", "epochs": 2}
+    of = facts(settings=settings, prepared=prepared, prepared_core_s={"resize": 0.002})
+    assert "cache" in predictions(of)[0].change
+    assert with_many_epochs(of)[0]["change"]["prepare"] == "resize"
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [([1.0] * 12, True), ([1.0] * 11 + [0.5], True), ([1.0] * 10 + [0.5] * 2, False), ([1.0] * 10, False), ([], False)],
+)
+def test_the_benchmark_fails_unless_the_chosen_changes_of_enough_jobs_are_fast(
+    shares: list[float], expected: bool
+) -> None:
+    jobs = searched_jobs()
+    found = {
+        job.name: Search(job.name, [], "chosen", {"chosen": share, "best": 1.0})
+        for job, share in zip(jobs, shares, strict=False)
+    }
+    assert are_fast(jobs, found) == expected
+    failed = {name: replace(each, reason="the advice chooses what was not tried") for name, each in found.items()}
+    disturbed = {name: replace(each, other_cores=1.0) for name, each in found.items()}
+    assert not are_fast(jobs, failed)
+    assert not are_fast(jobs, disturbed)
+    assert are_fast(jobs[:1], found) == bool(shares)

@@ -15,6 +15,7 @@ from benchmarks.slow_server import (
     SERVERS,
     Named,
     Planted,
+    all_correct,
     load_results,
     other_cores,
     report,
@@ -61,6 +62,20 @@ def test_a_run_is_correct_only_if_both_the_server_and_its_stage_are_named() -> N
     assert "| disturbed | none | server 0, read | disturbed |" in lines
     assert "1 of 3 runs with a slow server are correct." in lines
     assert "1 of 2 runs with equal servers are correct." in lines
+
+
+def test_the_benchmark_fails_unless_each_run_has_a_sound_and_correct_result() -> None:
+    runs = [Planted("slow", 1, stage="read"), Planted("equal")]
+    results = {"slow": Named("slow", 1, "read"), "equal": Named("equal")}
+    assert all_correct(runs, results)
+    for other in (
+        {"equal": results["equal"]},
+        results | {"slow": Named("slow", reason="no loop device")},
+        results | {"slow": Named("slow", 1, "read", other_cores=1.0)},
+        results | {"equal": Named("equal", 1, "read")},
+    ):
+        assert not all_correct(runs, other)
+    assert not all_correct([], {})
 
 
 def test_only_results_of_this_code_and_machine_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
-from pipeline.config.settings import settings_from
+from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import BadInput, SettingsError
-from pipeline.runs.changes import load_changes, replace_changes
+from pipeline.runs.changes import BUILD, load_changes, replace_changes
 from pipeline.runs.continuation import continued_settings
 from pipeline.runs.files import RESULT
 from pipeline.runs.launch import prepare_run
@@ -60,6 +62,33 @@ def test_the_servers_wait_until_the_other_training_has_ended(
     own.parent.mkdir()
     own.touch()
     assert poked() == (True, [0])
+
+
+def test_a_run_announces_its_dataset_before_it_is_built(
+    make_images: MakeImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The build may slow down the other training, which has promised something before."""
+    from dags import tasks
+
+    source = make_images({"a": 12, "b": 12})
+    values = {"workspace": str(tmp_path), "source_uri": str(source)}
+    run = prepare_run(settings_from(values), publish(source, tmp_path), "run")
+    settings = continued_settings(run.folder, {"compression": "gzip"})
+
+    def divide(_: Settings) -> None:
+        assert [(change.field, change.by) for change in load_changes(run.folder)] == [(BUILD, "ada")]
+        raise BadInput("no build")
+
+    started = SimpleNamespace(
+        run_type="manual", logical_date=None, run_after=datetime.now(UTC), run_id="later", triggering_user_name="ada"
+    )
+    context = {"dag_run": started, "dag": SimpleNamespace(timetable=None)}
+    monkeypatch.setattr(tasks, "get_current_context", lambda: context)
+    monkeypatch.setattr(tasks, "settings_of_run", lambda _: settings)
+    monkeypatch.setattr(tasks, "require_zone", lambda *_: None)
+    monkeypatch.setattr("pipeline.stages.extract.divide", divide)
+    with pytest.raises(BadInput, match="no build"):
+        tasks.extract.function(for_training=True)
 
 
 @pytest.mark.parametrize("run_type", ["scheduled", "backfill", "asset_triggered"])
@@ -121,6 +150,7 @@ def test_a_training_continues_on_a_new_dataset(
 
     earlier, later = (load_run(Path(client.xcom(each, "train", "training_place", 0))) for each in (run_id, later_id))
     [request], [change] = load_changes(earlier.folder), load_changes(later.folder)
+    assert 0 < request.begun < request.at  # The run announced the dataset before it was built.
     assert 1 < change.epoch == request.epoch <= 100
     assert str(change) == f"from epoch {change.epoch} on: prepare=resize, prepare_size=36 on a new dataset, by admin"
     results = [load_result(each.folder) for each in (earlier, later)]

@@ -80,6 +80,22 @@ def test_the_table_counts_the_named_limits() -> None:
     assert "| both | host and reading | not run: no disk |  |" in lines
 
 
+def test_the_benchmark_fails_unless_each_job_has_a_sound_and_correct_verdict() -> None:
+    results = {
+        ("one", ALONE): Seen("one", ALONE, ["decoding"]),
+        ("one", BESIDE): Seen("one", BESIDE, ["other programs"]),
+    }
+    assert verdicts.all_correct(results, [ONE], [ALONE, BESIDE])
+    assert not verdicts.all_correct(results, [ONE, BOTH], [ALONE])
+    assert not verdicts.all_correct(results, [], [ALONE])
+    for other in (
+        Seen("one", ALONE, ["reading"]),
+        Seen("one", ALONE, ["decoding"], other_cores=1.0),
+        Seen("one", ALONE, reason="no disk"),
+    ):
+        assert not verdicts.all_correct(results | {("one", ALONE): other}, [ONE], [ALONE, BESIDE])
+
+
 @pytest.mark.long
 @pytest.mark.alone
 @pytest.mark.parametrize("name", ["steps of 40 ms", "server that answers late", "Python generator"])

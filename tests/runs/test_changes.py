@@ -24,6 +24,7 @@ from pipeline.runs.changes import (
     request_changes,
 )
 from pipeline.runs.files import CHANGES, RESULT, RUN, RUN_FORMAT
+from pipeline.runs.offers import Offer, save_offers
 from tests.runs.one_change import request_change
 
 
@@ -85,6 +86,14 @@ def test_several_values_are_stored_together_or_not_at_all(tmp_path: Path):
     assert load_changes(folder) == requested
     with pytest.raises(SettingsError, match="prefetch_batches is 16 and cache is disk already: nothing changes"):
         request_changes(folder, {"prefetch_batches": 16, "cache": "disk"}, "Ada")
+
+
+def test_a_request_comes_with_what_the_training_promises_of_it(tmp_path: Path):
+    folder = training(tmp_path, {})
+    save_offers(folder, [Offer({"prefetch_batches": 16}, "1.6 times faster", (1.6, 1.5, 1.75))])
+    requested = request_changes(folder, {"prefetch_batches": "16", "shuffle_megabytes": 8}, "Ada")
+    assert [change.promised for change in requested] == [(1.6, 1.5, 1.75), ()]
+    assert load_changes(folder) == requested
 
 
 def test_nothing_changes_in_a_complete_training(tmp_path: Path):

@@ -11,8 +11,14 @@ from pipeline.commands import training
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import BadInput, DatasetError, SettingsError
-from pipeline.runs.changes import DATASET, load_changes, replace_changes
-from pipeline.runs.continuation import continued_settings, end_of, request_continuation, save_measured
+from pipeline.runs.changes import BUILD, DATASET, load_changes, replace_changes
+from pipeline.runs.continuation import (
+    announce_continuation,
+    continued_settings,
+    end_of,
+    request_continuation,
+    save_measured,
+)
 from pipeline.runs.files import OFFERS, RESULT, RUN
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run, checkpoint_name, save_run
@@ -86,6 +92,41 @@ def test_an_offer_comes_whole_with_its_promise(run: Run, source: Path):
     # The training may offer something else when the command runs again.
     (run.folder / OFFERS).unlink()
     assert continued_settings(run.folder, {"prepare": "resize"}).prepare_size == 36
+
+
+def test_the_promise_is_that_of_the_moment_at_which_the_build_began(run: Run, source: Path):
+    """The build may use the cores of the training, which then offers something else."""
+    (run.folder / OFFERS).write_text(json.dumps({"offers": [OFFER]}))
+    settings = continued_settings(run.folder, {"prepare": "resize"})
+    announce_continuation(settings, "Ada")
+    [build] = load_changes(run.folder)
+    assert str(build) == "once it is built: prepare=resize, prepare_size=36 on a new dataset, requested by Ada"
+    (run.folder / OFFERS).write_text(json.dumps({"offers": [{**OFFER, "promised": [9.0, 8.0, 10.0]}]}))
+    announce_continuation(settings, "Ada")  # Again, after a kill.
+    assert load_changes(run.folder) == [build]
+    assert continued_settings(run.folder, {"prepare": "resize"}).prepare_size == 36
+    change = requested(run, source, prepare="resize")
+    assert (change.promised, change.begun) == ((1.6, 1.5, 1.7), build.at)
+    announce_continuation(settings, "Ada")
+    assert load_changes(run.folder) == [change]
+
+
+def test_only_a_run_that_continues_a_training_of_its_workspace_announces_a_dataset(run: Run, tmp_path: Path):
+    settings = continued_settings(run.folder, {"compression": "gzip"})
+    announce_continuation(settings.model_copy(update={"continues": ""}), "Ada")
+    with pytest.raises(SettingsError, match="continues must name a training of the workspace"):
+        announce_continuation(settings.model_copy(update={"workspace": str(tmp_path / "other")}), "Ada")
+    assert load_changes(run.folder) == []
+
+
+def test_the_command_announces_the_dataset_before_it_is_built(run: Run, monkeypatch: pytest.MonkeyPatch):
+    def build(settings: Settings, for_training: bool) -> None:
+        assert [change.field for change in load_changes(run.folder)] == [BUILD]
+        raise BadInput("no build")
+
+    monkeypatch.setattr("pipeline.stages.build.build", build)
+    with pytest.raises(BadInput, match="no build"):
+        training._continued(run.folder, {"compression": "gzip"}, "Ada")
 
 
 @pytest.mark.parametrize("also", [{}, {"prepare_size": 256}, {"cache": "auto", "prefetch_batches": 4}])

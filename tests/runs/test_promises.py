@@ -44,6 +44,11 @@ def record_of(
     return record_epochs(folder, epochs, from_epoch=from_epoch, **each)
 
 
+def end_of(record: Path, epoch: int) -> float:
+    """Return when an epoch ended, in Unix seconds."""
+    return next(row.time for row in rows(record, "epochs") if row.step == epoch)
+
+
 def test_a_gain_is_measured_from_whole_epochs_with_all_that_is_between_them(tmp_path: Path):
     record = record_of(tmp_path, [50.0, 50.0, 20.0, 20.0], unexplained_s=0.1, validation=0.2)
     [measured] = with_measurements(record, [CHANGE], EPOCHS)
@@ -208,6 +213,30 @@ def test_a_new_dataset_is_compared_with_the_epochs_of_the_training_before(tmp_pa
     assert prove(later, later, 5, tmp_path / "elsewhere")[0].measured == 2.0
     (later / CHANGES).write_text(json.dumps(asdict(begun)) + "\n")
     assert prove(later, later, 5, tmp_path / "elsewhere")[0].measured == 0.0
+
+
+def test_epochs_beside_the_build_of_the_new_dataset_do_not_count(tmp_path: Path):
+    """It uses the cores of the training under way, whose last two epochs take twice as long."""
+    earlier, later = (tmp_path / "runs" / "run" / name for name in ("earlier", "later"))
+    record_of(earlier / "record", [60.0, 60.0, 60.0, 120.0, 120.0])
+    record_of(later / "record", [40.0, 40.0], from_epoch=6)
+    fourth_began = end_of(earlier / "record", epoch=3)
+    begun = Change(CONTINUES, "prepare=resize", at=fourth_began + 2, by="ann", epoch=6, promised=PROMISED)
+    for began, gain in ((fourth_began + 0.1, 60 / 40), (0.0, 90 / 40)):
+        changes = [replace(begun, begun=began)]
+        [measured] = with_measurements(later / "record", changes, 8, earlier)
+        assert measured.measured == pytest.approx(gain, abs=1e-3)
+
+
+@pytest.mark.parametrize(("field", "epochs"), [("prefetch_batches", 9), ("cache", 4)])
+def test_a_change_beside_the_build_of_a_dataset_is_not_measured(tmp_path: Path, field: str, epochs: int):
+    """What was measured before the training knew of the build does not stay."""
+    record = record_of(tmp_path, [50.0, 50.0, 20.0, 20.0])
+    third_began = end_of(tmp_path, epoch=2)
+    change = replace(CHANGE, field=field, measured=0.5)
+    build = Change(DATASET, "prepare=resize", at=third_began + 9, by="ann", refused="why", begun=third_began + 0.1)
+    assert [each.measured for each in with_measurements(record, [change, build], epochs)] == [0.0, 0.0]
+    assert with_measurements(record, [change, replace(build, begun=0.0)], epochs)[0].measured == 2.5
 
 
 def test_trainings_on_different_machines_are_not_compared(tmp_path: Path):

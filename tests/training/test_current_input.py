@@ -1,5 +1,6 @@
 """The input of a training whose settings change between two epochs."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,9 +18,18 @@ from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import StorageError
 from pipeline.input import cache, order
-from pipeline.runs.changes import Change, load_changes, replace_changes, request_changes, request_dataset, take_over
-from pipeline.runs.files import CHANGES
+from pipeline.runs.changes import (
+    Change,
+    announce_dataset,
+    load_changes,
+    replace_changes,
+    request_changes,
+    request_dataset,
+    take_over,
+)
+from pipeline.runs.files import CHANGES, RUN
 from pipeline.runs.launch import prepare_run
+from pipeline.runs.offers import Offer, save_offers
 from pipeline.runs.run import Run
 from pipeline.storage import gcs as google
 from pipeline.training import current_input
@@ -32,6 +42,7 @@ from standins.fake_gcs import FakeGcs
 from tests.runs.one_change import request_change
 
 EXAMPLES, BATCH, STEPS = 34, 8, 5
+OFFER = Offer({"prefetch_batches": 16}, "1.6 times faster", (1.6, 1.5, 1.75))
 
 
 @pytest.fixture
@@ -240,6 +251,44 @@ def test_a_training_makes_the_best_change_only_if_it_may(settings: Settings, pub
             assert current.effect.settings.prefetch_batches == 8
 
 
+def test_a_change_keeps_its_promise_although_the_training_offers_it_no_more(settings: Settings, published: Path):
+    """Each verdict writes the offers again, and so does a training that was killed."""
+    run = prepare_run(settings, published, "run")
+    save_offers(run.folder, [OFFER])
+    with opened(run, published) as current:
+        current.begin(1, 0)
+        request_change(run.folder, "prefetch_batches", 16, by="Ada")
+    save_offers(run.folder, [])
+    with opened(run, published, Position(1, STEPS)) as current:
+        current.begin(2, STEPS)
+    assert [(each.epoch, each.promised) for each in load_changes(run.folder)] == [(2, OFFER.promised)]
+
+
+def test_the_own_change_of_a_training_in_a_bucket_has_its_promise(settings: Settings, published: Path, gcs: FakeGcs):
+    """Its offers reach the bucket later."""
+    run = prepare_run(settings.model_copy(update={"workspace": "gs://bucket/w", "advice": "apply"}), published, "run")
+    storage.write_json(run.training / RUN, json.loads((run.folder / RUN).read_text()))
+    save_offers(run.folder, [OFFER])
+    with opened(run, published) as current:
+        current.begin(1, 0)
+        current.request(2, lambda *_: [OFFER.change])
+    assert [each.promised for each in load_changes(run.training)] == [OFFER.promised]
+
+
+def test_a_training_makes_its_own_change_an_epoch_after_that_of_a_person(settings: Settings, published: Path):
+    """The record could not tell which one of two made the difference. The build of a dataset changes nothing yet."""
+    run = prepare_run(settings.model_copy(update={"advice": "apply"}), published, "run")
+    announce_dataset(run.folder, {"prepare": "raw"}, by="Ada")
+    with opened(run, published) as current:
+        current.begin(1, 0)
+        request_change(run.folder, "shuffle_megabytes", 1, by="Ada")
+        for epoch in (2, 3):
+            current.request(epoch, lambda *_: [OFFER.change])
+            current.begin(epoch, (epoch - 1) * STEPS)
+    taken = [(each.field, each.epoch) for each in load_changes(run.folder)[1:]]
+    assert taken == [("shuffle_megabytes", 2), ("prefetch_batches", 3)]
+
+
 def test_a_change_that_was_refused_makes_room_for_the_next_one(
     settings: Settings, published: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -395,6 +444,18 @@ def test_a_training_that_continues_another_one_trains_an_epoch_before_it_ends_fo
         assert load_changes(run.folder)[1].is_requested
         assert current.is_continued(4, 3 * STEPS)
     assert [change.epoch for change in load_changes(run.folder)] == [3, 4]
+
+
+def test_a_training_goes_on_while_a_dataset_is_built_for_another_one(settings: Settings, published: Path):
+    run = prepare_run(settings, published, "run")
+    announce_dataset(run.folder, {"prepare": "raw"}, by="Ada")
+    before = load_changes(run.folder)
+    with opened(run, published) as current:
+        current.begin(1, 0)
+        assert not current.is_continued(2, STEPS)
+        assert not current.begin(2, STEPS)
+        current.refuse_rest(is_early=False)
+    assert load_changes(run.folder) == before
 
 
 def test_an_attempt_with_advice_off_ends_before_the_epoch_that_the_one_before_it_has_stored(
