@@ -179,7 +179,7 @@ class CurrentInput:
         # An attempt that only evaluates begins behind the last epoch.
         takes_changes = settings.advice != "off" and is_chief and not has_begun and epoch <= settings.epochs
         requested = self._requested(epoch) if takes_changes else {}
-        answers = {asked: answer for asked, answer in requested.items() if asked.field != DATASET}
+        answers = {asked: answer for asked, answer in requested.items() if asked.field not in (BUILD, DATASET)}
         wanted = self._shared(in_effect(settings, [*self._taken, *answers.values()], epoch))
         if not has_begun and (field := _keeps_anew(self.effect, wanted, epoch)):
             refusal = replace(self._data, settings=wanted.settings, kept_from=epoch).refusal_to_keep()
@@ -198,7 +198,7 @@ class CurrentInput:
         """Return the changes that were requested since the last epoch began, and the answer to each of them."""
         # The stored one may have been measured since.
         known = {replace(change, measured=0.0) for change in self._taken}
-        stored = [each for each in self._stored(epoch) or () if not each.refused and each.field != BUILD]
+        stored = [change for change in self._stored(epoch) or () if not change.refused]
         requested = [change for change in stored if replace(change, measured=0.0) not in known]
         # An attempt that goes on from an earlier checkpoint must not take a new change before the ones it knows.
         epoch = max(epoch, *(change.epoch for change in self._taken), 0)
@@ -229,7 +229,7 @@ class CurrentInput:
             return None
 
     def _answer_to(self, change: Change, epoch: int) -> Change:
-        if change.field == DATASET:
+        if change.field in (BUILD, DATASET):
             return replace(change, epoch=epoch)
         try:
             value = checked(self._run.settings, change.field, change.value)

@@ -454,8 +454,9 @@ def test_a_training_goes_on_while_a_dataset_is_built_for_another_one(settings: S
         current.begin(1, 0)
         assert not current.is_continued(2, STEPS)
         assert not current.begin(2, STEPS)
+        assert load_changes(run.folder) == before
         current.refuse_rest(is_early=False)
-    assert load_changes(run.folder) == before
+    assert [change.refused for change in load_changes(run.folder)] == ["the training was in its last epoch"]
 
 
 def test_an_attempt_with_advice_off_ends_before_the_epoch_that_the_one_before_it_has_stored(
