@@ -58,8 +58,7 @@ FOLDER = HOME / "advice"
 NOT_PREDICTED = "not predicted"
 """The reason of a pair whose change has no prediction. It counts as a miss."""
 CLOSE, CLOSE_SHARE, MAX_ERROR = 0.25, 0.9, 0.10
-"""Errors of the predictions: the second number is the share that must be below the first one, and the third one is for
-their median."""
+"""CLOSE_SHARE of the predictions must have an error of at most CLOSE. Their median error must be at most MAX_ERROR."""
 ROUNDS, MORE_ROUNDS = 2, 2
 """Slices of each job, and how many more there are if some were disturbed or are not steady."""
 STEADY = 0.05

@@ -7,8 +7,8 @@ Each job of `benchmarks.known_limits.candidates` is trained as it is, with each 
 advise` may propose, whatever limits the job, and with the best of these changes together with each other one. The job,
 the changes that come close to the best, and the one that the advice chooses are trained again, in alternating order.
 
-A few epochs of each are run. What is compared is a training of EPOCHS of them, whose other epochs are like those after
-the first. The advice predicts for such a training, too.
+Only a few epochs of each training are run. Trainings of EPOCHS epochs are compared: the epochs that are not run count
+as long as those after the first. The advice predicts for EPOCHS epochs, too.
 
 The trainings are those of `benchmarks.advice`: both store each of them in `.bench/advice/slices.jsonl` at once, and use
 the slices of each other. The result of each job is stored in `.bench/advice/searches.jsonl`.
@@ -45,8 +45,8 @@ CLOSE = 0.85
 ENOUGH, MIN_JOBS, JOBS_WANTED = 0.9, 11, 12
 """The share of the best change that the chosen one should reach, and in how many of the jobs it should."""
 EPOCHS = 100
-"""What is compared is a training of this many epochs. In the few epochs that are run, the advice would rightly prefer
-what costs nothing once: to prepare a dataset takes about as long as an epoch."""
+"""Trainings of this many epochs are compared. For the few epochs that are run, the advice would rightly avoid a cost
+that comes once: the preparation of a dataset takes about as long as an epoch."""
 
 
 @dataclass(frozen=True)

@@ -140,17 +140,18 @@ def _with_scheduled_name(settings: Settings) -> Settings:
 
 
 def _warn_of_others(folder: Place, names: Iterable[str]) -> None:
-    """Log a warning if dates of some names are published, although no new dataset has started a training of them.
+    """Log a warning if dates of some names are published, although no new dataset has started a training on them.
 
-    Airflow may have lost the event of the first dataset. Or another DAG trains on them: this one must not do so too.
+    Airflow may have lost the event of the first dataset. The run does not train on these names by itself, because
+    another DAG may train on them.
     """
     from pipeline.config.workspace import MAX_LISTED
     from pipeline.dataset.partitions import dated_partitions
 
     if dated := [name for name in sorted(names) if dated_partitions(folder / name)]:
         _log.warning(
-            "dates of %s are published, but no new dataset has started a training of them, so the schedule leaves them "
-            "out: if Airflow lost the event, trigger this DAG with dataset_name",
+            "dates of %s are published, but no new dataset has started a training on them, so scheduled runs leave "
+            "these names out: if Airflow lost the event, trigger this DAG once for each name, with dataset_name",
             first_of(dated, MAX_LISTED),
         )
 

@@ -41,10 +41,10 @@ def schedule_from(variable: str) -> dict[str, Any]:
 def require_zone(settings: Settings, timetable: Any, run: Any) -> None:
     """Raise SettingsError if this worker may have another time zone than the scheduler, and would read another day.
 
-    The interval of a run is then none of this worker's timetable. For a worker with the right time zone, but without
-    the schedule, it is none either: only the interval reaches the worker, and 07:00 in UTC is a midnight elsewhere.
-    Intervals of another length say nothing, because the run may be of an earlier schedule. Hours are in UTC, whatever
-    the time zone is.
+    The interval of a run is then not an interval of this worker's timetable. A worker with the right time zone, but
+    without the schedule, is refused, too. It knows only the interval, and 07:00 in UTC is midnight in another time
+    zone. Intervals of another length are not checked, because the run may be of an earlier schedule. Hours are not
+    checked, because they are in UTC in every time zone.
     """
     address = settings.source_uri
     if settings.data_date or not is_dated(address) or needs_time(address) or not isinstance(timetable, Dates):

@@ -56,8 +56,9 @@ ADVICE_PAGE = """\
 A [verdict](../explanation/verdict.md) ends with the next change to make. If a change of a setting is [predicted to
 gain](../how-to/advise.md), the best one of these is the advice, with its factor and its price. Otherwise, the advice is
 the first row of the table whose conditions hold, for each limit that the verdict names. A row is skipped if the gain of
-its setting was predicted, and is too small. Seven limits cannot be removed by a setting: other programs, the CPU quota,
-memory, one core, waiting, Python code, and callbacks. Their rows are given in addition to the best change.
+one of its settings was predicted, and is too small. So two rows can have the same condition. Seven limits cannot be
+removed by a setting: other programs, the CPU quota, memory, one core, waiting, Python code, and callbacks. Their rows
+are given in addition to the best change.
 
 The first column has the words of the verdict that name the limit, such as "Compute-bound", or "decoding" in
 "Input-bound (decoding)", and the value in `result.json`. Numbers follow from the settings of the training. Here, they

@@ -111,7 +111,7 @@ def _commands(result: Result) -> Iterator[str]:
     mend = "To build the dates that are missing or failed, fix the causes above, then run:"
     yield from _section(mend, result["mends"], result["mends_note"])
     newest = result["dates"][-1]["date"]
-    later = f"No run listed the source of a date after {newest}. If there should be such dates, see why not, then run:"
+    later = f"No run listed the source of a date after {newest}. If such dates should exist, find the cause, then run:"
     yield from _section(later, result["later"], result["mends_note"] * (not result["mends"]))
     withdrawn = [date for date in result["dates"] if date["command"]]
     yield from _section("To bring withdrawn dates back, run:", withdrawn)
@@ -143,8 +143,8 @@ def _span(gap: Mapping[str, str]) -> str:
 def dates(options: argparse.Namespace) -> Result:
     """Show the state of all dates of a dataset name: published, drifted, failed, withdrawn or missing.
 
-    It also shows which dates the champion was trained on. Commands follow that build failed and missing dates, and
-    dates since the newest one, and that bring withdrawn dates back.
+    It also shows which dates the champion was trained on. Commands follow: they build failed dates, missing dates and
+    the dates after the newest one, and bring withdrawn dates back.
     """
     from pipeline.runs.dates import STATES, dates_of
 

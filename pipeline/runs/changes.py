@@ -124,8 +124,8 @@ def request_changes(
 ) -> list[Change]:
     """Request changes of a training, all or none, and return them. The training takes them before its next epoch.
 
-    Each comes with what the training promises of it now: later offers may be others, or none. A setting that has its
-    value already is left out.
+    Each request stores the gain that the training promises now, because later offers may differ or be missing. A
+    setting that already has its value is left out.
 
     Args:
         folder: The place of the training.
@@ -163,8 +163,8 @@ def request_changes(
 def announce_dataset(folder: Place, values: Mapping[str, Any], by: str, promised: tuple[float, ...] = ()) -> None:
     """Store that a dataset is being built on which another training will continue this one. This one goes on meanwhile.
 
-    The arguments are those of `request_dataset`. The same dataset is stored once, and none once the training ends for
-    one.
+    The arguments are those of `request_dataset`. The same announcement is stored once. Nothing is stored if the
+    training already ends for a new dataset.
     """
     build = Change(BUILD, values_in_words(values), round(time.time(), 3), _name_of(by), promised=promised)
 

@@ -1,9 +1,9 @@
 """A training that continues another one, on a new dataset with the same examples.
 
 What needs a new dataset cannot change in a training under way. A new run announces the dataset, builds it, and only
-then requests a change of `dataset` in the training under way, which takes it before an epoch as any other change, and
-ends there: it is complete, with a model of its own. The new training begins with the checkpoint of that moment. Its
-setting `continues` names the other training, and is part of its identity.
+then requests a change of `dataset` in the training under way. That training takes the change before an epoch, as any
+other change, and ends there. It is then complete, with a model of its own. The new training begins with the checkpoint
+of that moment. Its setting `continues` names the other training, and is part of its identity.
 
 Each step can be repeated after a kill: the dataset is complete or is completed, the same request is stored once, the
 training under way ends before the same epoch again, and its last checkpoint stays.

@@ -115,7 +115,8 @@ class Dates:
     """The worst state of each day with an expected date, sorted by day. Only the newest MAX_DAYS are included."""
     mends: tuple[Mend, ...]
     later: tuple[Mend, ...]
-    """The dates since the newest one. A run that failed before it listed its source leaves no file of its date."""
+    """The commands for the dates after the newest one. A run that fails before it lists its source leaves no file, so
+    its date is not in `dates`."""
     mends_note: str
     """What Airflow needs for the commands of `mends` and `later`; empty if it needs nothing."""
 

@@ -146,7 +146,7 @@ class Facts:
     """Processor seconds to prepare an image, by the setting `prepare`."""
     test_examples: int = 0
     drawn_examples: int = 0
-    """Examples of which the setting `validation_fraction` chose those for validation; 0 if the source did."""
+    """Examples from which `validation_fraction` chose the validation split; 0 if the source chose it."""
     kept: Sequence[Promise] = ()
     """What came of earlier predictions on the same machine."""
     epochs: "pandas.DataFrame | None" = None
@@ -186,7 +186,7 @@ class Facts:
 
 
 def with_dataset(settings: TrainingSettings, dataset: Mapping[str, Any]) -> TrainingSettings:
-    """Return the settings with the values that count of a dataset, whose settings are given."""
+    """Return the settings of a training with the values of `OF_DATASET` in `dataset`, the settings of its dataset."""
     return settings.model_copy(update={name: dataset[name] for name in OF_DATASET if name in dataset})
 
 

@@ -138,7 +138,7 @@ class Rates:
         )
 
     def limit(self) -> Limit:
-        """Return what most draws name as the slowest: a part of the longer one of step and input, or what is beside."""
+        """Return the limit in most draws: the slowest part of step or input, whichever takes longer, or of the rest."""
         of_step = {Limit.COMPUTE: self.compute_us, Limit.HOST: self.host_us, Limit.CHECKPOINTS: self.waited_us}
         of_input = {Limit.DECODING: self.cores_us, Limit.READING: self.reading_us}
         of_input |= {Limit.SERIAL: self.serial_us, Limit.WAITING: self.outside_us}

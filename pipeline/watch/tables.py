@@ -65,8 +65,8 @@ class Intervals(NamedTuple):
 def intervals(folder: Path, kind: str, span: Span | None = None, steps_before: int = 0) -> Intervals:
     """Return the intervals of a record in the folder of a training server, narrower within `span`.
 
-    The means of `kind` batches have a column `steps`: the number of steps in each interval. The record begins after
-    `steps_before` steps. Those of samples have a column `ROWS` with their number.
+    The means of `kind` batches have a column `steps`: the number of steps in each interval. Those of samples have a
+    column `ROWS` with their number. The record begins after `steps_before` steps.
     """
     overview = _joined(segments(folder / OVERVIEW, kind), kind)
     weights = _steps(overview, steps_before) if kind == "batches" else _rows(overview)

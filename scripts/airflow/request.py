@@ -199,7 +199,7 @@ class Backfill:
 def needed_settings(request: Backfill, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of an Airflow that is started for a backfill, beside those of the environment.
 
-    Raises Refused if only a person knows the minutes of the source.
+    Raises Refused if the source has `{minute}`, and no schedule gives the minutes.
     """
     if not needs_time(request.source) or environ.get(BACKFILLS):
         return {}

@@ -266,7 +266,7 @@ def _fields_beside(name: str, beside: Mapping[str, bytes], is_needed: bool) -> M
 
 
 def _text_in(fields: Mapping[str, Any], role: str, wanted: str) -> str:
-    """Return the field of a role as text, empty if there is none. `wanted` is the setting that names it."""
+    """Return the field of a role as text, empty if there is none. `wanted` is its name; empty for the usual names."""
     names = [wanted] if wanted else NAMES[role]
     return text_of(next((fields[name] for name in names if name in fields), None))
 
