@@ -213,7 +213,7 @@ def _chosen(advised: Sequence[Mapping[str, Any]], singles: Sequence[Pair]) -> Pa
 
 def _once_s(pair: Pair, advised: Sequence[Mapping[str, Any]]) -> float:
     """Return the seconds that the advice names for a change of the dataset."""
-    named = (each for each in advised if each["change"].get("prepare", "") == pair.change.get("prepare"))
+    named = (each for each in advised if each["needs_dataset"] and pair.change.items() <= each["change"].items())
     return next((60 * float(each["costs"]["minutes"]) for each in named), 0.0)
 
 

@@ -63,6 +63,8 @@ SHARDS_PER_SERVER = 10
 """Each training server gets this many training shards, unless `num_shards` sets their number."""
 MAX_PREFETCHED = 1024
 """The largest value of `prefetch_batches`."""
+MAX_BATCH_SIZE = 65_536
+"""The largest value of `batch_size`."""
 SMALLEST_INPUT = {"InceptionResNetV2": 75}
 """Smallest input of a model, in pixels, if Keras requires more than our own minimum of 32."""
 
@@ -215,7 +217,7 @@ class _SettingsBeforeGate(BaseModel):
         None,
         title="Batch size",
         ge=1,
-        le=65_536,
+        le=MAX_BATCH_SIZE,
         description="Examples in one training step, on all training servers and GPUs together. Empty: 32 for images. "
         "For a table, it follows from the number of rows: 1,024 for 200,000 rows.",
     )

@@ -359,7 +359,7 @@ class _Total:
             self._fields |= dict.fromkeys(fields.names)
         before = self._fields_of.get(str(place), fields).absent
         absent = {setting: name for setting, name in fields.absent.items() if setting in before}
-        self._fields_of[str(place)] = fields._replace(absent=absent)
+        self._fields_of[str(place)] = fields._replace(names=(), absent=absent)
 
     def require_fields(self) -> None:
         """Raise SourceError if a setting names a field that no image of a container has."""

@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.config.automatic import TrainingSettings
 from pipeline.config.example_kinds import IMAGES
 from pipeline.config.kept_images import USABLE, can_keep, keeps_decoded, kept_bytes
-from pipeline.config.settings import MAX_PREFETCHED
+from pipeline.config.settings import MAX_BATCH_SIZE, MAX_PREFETCHED
 from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.diagnosis import three_digits
 from pipeline.monitor.limits import BUSY, FINE, Limit
@@ -492,12 +492,13 @@ def _larger_batches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     # How long a serial stage would take is not known.
     is_known = facts.stages is not None and Limit.SERIAL not in facts.verdict.limits
     costs = facts.prepared.get("batch_size") if is_known else None
-    if costs is None and Limit.HOST not in (*facts.verdict.limits, rates.limit()):
+    twice = 2 * facts.settings.batch_size
+    is_possible = twice <= min(MAX_BATCH_SIZE, facts.train_examples)
+    if not is_possible or (costs is None and Limit.HOST not in (*facts.verdict.limits, rates.limit())):
         return
     words = "fewer and larger updates of the weights, which may need another learning_rate"
-    change = {"batch_size": 2 * facts.settings.batch_size}
     after = replace(rates.with_costs(costs) if costs else rates, host_us=rates.host_us / 2)
-    yield Prediction(change, _gain(rates, after), Costs(words=words))
+    yield Prediction({"batch_size": twice}, _gain(rates, after), Costs(words=words))
 
 
 def _more_hardware(facts: Facts, rates: Rates, hardware: Hardware) -> Iterator[Prediction]:

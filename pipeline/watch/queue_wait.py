@@ -11,7 +11,7 @@ from pipeline.monitor.record import last_row
 from pipeline.runs.files import load_files
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.status import duration, last_step, remaining_s, state_of
-from pipeline.watch.tables import epochs, intervals
+from pipeline.watch.tables import epochs, intervals, steps_before
 
 NONE_ENDED = "no earlier run of the DAG has ended, so nothing says how long the run before it takes"
 EVALUATED = "the training that runs now is being evaluated"
@@ -127,7 +127,8 @@ class TimesLeft:
 
     def _read(self, training: Path) -> TimeLeft | None:
         # Of the record, only what the answer needs: many pages ask for it while they wait.
-        files, batches = load_files(training), intervals(training, "batches")
+        files = load_files(training)
+        batches = intervals(training, "batches", steps_before=steps_before(training, files.steps_per_epoch))
         last_sample = (last_row(training / "record", "samples") or {}).get("time", 0.0)
         silent_s = self._heartbeats.silent_s(training, last_sample)
         state = state_of(files, last_step(batches), silent_s, is_over=False)

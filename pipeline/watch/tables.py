@@ -19,6 +19,7 @@ from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import closed, first_time, read_segment, segments, surviving_rows
 from pipeline.report.series import Array
 from pipeline.report.utilization import DRAWN
+from pipeline.runs.changes import first_epoch, load_changes
 from pipeline.storage import require_size
 
 P = TypeVar("P")
@@ -86,6 +87,11 @@ def intervals(folder: Path, kind: str, span: Span | None = None, steps_before: i
     else:
         means[ROWS] = _rows(means)
     return Intervals(means, pandas.concat([part.highest for part in parts], ignore_index=True), evened.settled)
+
+
+def steps_before(folder: Path, steps_per_epoch: int) -> int:
+    """Return the number of steps before the first one of a training. One that continues another one counts on."""
+    return (first_epoch(load_changes(folder)) - 1) * steps_per_epoch
 
 
 def step_intervals(folder: Path) -> pandas.DataFrame:

@@ -19,8 +19,7 @@ from pipeline.report.figures import MAX_EPOCHS
 from pipeline.report.input_stages import InputStages, input_stages
 from pipeline.report.series import Array
 from pipeline.report.utilization import MAX_BOUNDARIES, MAX_LINES, PANELS, Curve, Panel, telling
-from pipeline.runs.changes import first_epoch, load_changes
-from pipeline.watch.tables import Intervals, Span, epochs, gaps, intervals, step_intervals
+from pipeline.watch.tables import Intervals, Span, epochs, gaps, intervals, step_intervals, steps_before
 
 Columns = dict[str, list[float | None]]
 
@@ -115,14 +114,14 @@ def load_view(training: Path, steps_per_epoch: int, span: Span | None = None) ->
         index: _together(intervals(folder.parent, "samples", span))
         for index, folder in record_folders(training).items()
     }
-    steps_before = (first_epoch(load_changes(training)) - 1) * steps_per_epoch
+    before = steps_before(training, steps_per_epoch)
     return View(
         start=start_of(training),
         steps_per_epoch=steps_per_epoch,
         samples=servers[0],
-        batches=intervals(training, "batches", span, steps_before),
+        batches=intervals(training, "batches", span, before),
         steps=step_intervals(training),
-        steps_before=steps_before,
+        steps_before=before,
         epochs=epochs(training),
         servers=servers,
         stages=input_stages(training),

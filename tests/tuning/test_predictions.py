@@ -426,6 +426,14 @@ def test_larger_batches_halve_the_work_of_the_loop():
     assert found(facts(of), "batch_size").factor.value == pytest.approx(1 / 0.8)
 
 
+@pytest.mark.parametrize("of_data", [{"batch_size": 451}, {"batch_size": 40_000, "train_examples": 100_000}])
+def test_no_batch_is_predicted_that_the_data_or_the_setting_cannot_have(of_data: dict[str, int]):
+    of = replace(verdict(Limit.HOST, wait=0.0, own_cores=0.2), shares={Part.HOST: 0.4})
+    settings = {"settings": {"batch_size": of_data["batch_size"]}}
+    predicted = predictions(facts(of, train_examples=of_data.get("train_examples", 900), **settings))
+    assert not [each for each in predicted if "batch_size" in each.change]
+
+
 def test_rows_of_larger_batches_are_cheaper_if_they_were_measured():
     """1,000 µs of two cores become 800 µs. Without a measurement, or with a serial stage, nothing is predicted."""
     twice = {"prepared": {"batch_size": costs(read=20, parse=10, decode=600, resize=70, batch=100)}}
