@@ -109,7 +109,7 @@ class BackfillRuns(Job):
         # A person may have triggered a run with the date of another one. Airflow then leaves out the date.
         of_dates = [run for run in self._all_in(body) if _moment_of(run) in moments]
         scheduled = of_dates if moments else self._runs_in(body)
-        runs = [run for run in scheduled if not _is_manual(run) and _was_queued_since(run, self._since)]
+        runs = [run for run in scheduled if _is_of_backfill(run, self._since)]
         seen = {_moment_of(run) for run in scheduled}
         names = {request.name_of(moment) for moment in moments | seen}
         missing = [name for name in request.names if name not in names]
@@ -139,7 +139,7 @@ class BackfillRuns(Job):
 
     def _queued_by(self, backfill: Json) -> list[Json]:
         """Return the runs that a backfill made or started again; none while Airflow creates them."""
-        return [run for run in self._runs_in(backfill) if _was_queued_since(run, _created(backfill))]
+        return [run for run in self._all_in(backfill) if _is_of_backfill(run, _created(backfill))]
 
     def _require_runs(self) -> None:
         """Raise Refused if Airflow would make too many runs, or runs of other dates than those that are asked for."""
@@ -235,9 +235,11 @@ def _is_manual(run: Json) -> bool:
     return bool(run["run_type"] == "manual")
 
 
-def _was_queued_since(run: Json, since: datetime) -> bool:
+def _is_of_backfill(run: Json, since: datetime) -> bool:
+    """Return whether a backfill made a run, or started it again, since some time."""
     queued = time_of(run["queued_at"])
-    return queued is not None and queued >= since
+    # The schedule of the DAG may have queued a run meanwhile. A run that a backfill starts again becomes one of its type.
+    return run["run_type"] == "backfill" and queued is not None and queued >= since
 
 
 def _text(run: Json) -> str:

@@ -238,6 +238,24 @@ def test_runs_are_followed_if_airflow_closed_their_backfill_while_it_created_the
     assert [run["logical_date"][8:10] for run in outcome.runs] == [f"0{day}" for day in days]
 
 
+def test_a_run_of_the_schedule_is_no_run_of_a_backfill(server: Server) -> None:
+    """The scheduler may queue a run of these dates while Airflow still creates the runs of the backfill."""
+    server.make(WANTED.body())
+    server.runs[2]["run_type"], made = "scheduled", server.runs.pop(1)
+    with closing(client_of(server)) as client:
+        dates = BackfillRuns(client, WANTED)
+        dates.cancel()
+        assert (server.cancelled, server.runs[2]["state"]) == ([], "running")
+        server.move("running", "success")
+        server.refusals_until_closed = 1
+        server.runs[1] = made
+        dates.start()
+        assert server.cancelled == []
+        outcome = dates.outcome()
+    assert [run["dag_run_id"] for run in outcome.runs] == ["run1"]
+    assert [run["dag_run_id"] for run in outcome.skipped] == ["run2"]
+
+
 def test_an_interruption_does_not_cancel_a_backfill_whose_runs_are_created(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
