@@ -66,6 +66,8 @@ class BackfillRuns(Job):
         super().__init__(client, f"the backfill of {request}", f"/dags/{client.dag_id}/backfills")
         self._request = request
         self._since = _NEVER
+        self._has_all_runs = False
+        """Whether Airflow has created its runs. There are none if Airflow leaves out all dates."""
         self._moments: set[datetime] = set()
         """The dates of its runs. Empty if the backfill was found under way."""
 
@@ -74,6 +76,7 @@ class BackfillRuns(Job):
         # If an answer is lost, the backfill may have been created anyway. So each attempt looks for it first.
         backfill = self.client.patience.until_answered(self._find_or_create, _BUSY)
         self._since = min(self._since, _created(backfill))
+        self._has_all_runs = True
 
     def runs(self) -> list[Json]:
         """Return the runs that it made or started again."""
@@ -89,26 +92,28 @@ class BackfillRuns(Job):
             self.client.close_backfill(backfill["id"])
 
     def cancel(self) -> None:
-        """Cancel it, and mark its active runs as failed."""
-        for backfill in self._open():
-            if not self._queued_by(backfill):
-                say(
-                    "The backfill is not cancelled, because Airflow is still creating its runs: if this Airflow keeps "
-                    "running, cancel it in its UI"
-                )
-                continue
+        """Cancel it, and mark its active runs as failed. Airflow may have closed it before its runs have ended."""
+        backfills = self._open()
+        self._since = min([self._since, *map(_created, backfills)])
+        if self._since == _NEVER:
+            return
+        if not (self._has_all_runs or self.runs()):
+            say(
+                "The backfill is not cancelled, because Airflow is still creating its runs: if this Airflow keeps "
+                "running, cancel it in its UI once its runs are there"
+            )
+            return
+        for backfill in backfills:
             self.client.close_backfill(backfill["id"])
             say("The backfill is cancelled")
-            self._since = _created(backfill)
-            super().cancel()
+        super().cancel()
 
     def outcome(self) -> Outcome:
         """Return the runs of all its dates, and the dates without a run."""
         request, moments = self._request, self._moments
-        body = request.body()
         # A person may have triggered a run with the date of another one. Airflow then leaves out the date.
-        of_dates = [run for run in self._all_in(body) if _moment_of(run) in moments]
-        scheduled = of_dates if moments else self._runs_in(body)
+        found = self._all_in(request.body())
+        scheduled = [run for run in found if (_moment_of(run) in moments if moments else not _is_manual(run))]
         runs = [run for run in scheduled if _is_of_backfill(run, self._since)]
         seen = {_moment_of(run) for run in scheduled}
         names = {request.name_of(moment) for moment in moments | seen}
@@ -238,7 +243,7 @@ def _is_manual(run: Json) -> bool:
 def _is_of_backfill(run: Json, since: datetime) -> bool:
     """Return whether a backfill made a run, or started it again, since some time."""
     queued = time_of(run["queued_at"])
-    # The schedule of the DAG may have queued a run meanwhile. A run that a backfill starts again becomes one of its type.
+    # The schedule of the DAG may have queued a run meanwhile. If a backfill starts a run again, its type changes.
     return run["run_type"] == "backfill" and queued is not None and queued >= since
 
 

@@ -267,6 +267,35 @@ def test_an_interruption_does_not_cancel_a_backfill_whose_runs_are_created(
     assert "The backfill is not cancelled, because Airflow is still creating its runs" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_an_interruption_ends_runs_whose_backfill_airflow_has_closed(server: Server, is_closed: bool) -> None:
+    """Another backfill then finds these runs under way. Airflow closes it, too, because it has no runs of its own."""
+    server.make(WANTED.body())
+    server.looks_without_runs, server.refusals_until_closed, server.looks_to_the_end = 3, 1, 1000
+    server.days = []
+    with closing(client_of(server)) as client:
+        dates = BackfillRuns(client, WANTED)
+        dates.start()
+        server.backfills[1]["completed_at"] = now() if is_closed else None
+        dates.cancel()
+    assert len(server.backfills) == 2
+    assert server.cancelled == ([] if is_closed else [1])
+    assert [run["state"] for run in server.runs.values()] == ["failed", "failed"]
+
+
+def test_a_backfill_without_runs_is_cancelled_if_airflow_has_created_it(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Airflow creates no runs if it leaves out all dates."""
+    server.days = []
+    with closing(client_of(server)) as client:
+        dates = BackfillRuns(client, WANTED)
+        dates.start()
+        dates.cancel()
+    assert server.cancelled == [0]
+    assert "still creating" not in capsys.readouterr().out
+
+
 def test_the_same_backfill_is_followed_if_it_is_running(server: Server) -> None:
     server.make(WANTED.body())
     outcome = backfill(server, Signals())
