@@ -2,12 +2,14 @@
 
 import io
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from http.server import ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -19,10 +21,10 @@ import pytest
 from scripts.airflow import client as asking
 from scripts.airflow import follow as following
 from scripts.airflow.backfill import BackfillRuns, Outcome, aligned, date_of, row_of, summary
-from scripts.airflow.client import Client
+from scripts.airflow.client import BACKFILL_TIMEOUT_S, Client
 from scripts.airflow.errors import Failed, Interrupted, Refused
 from scripts.airflow.follow import follow, naming
-from scripts.airflow.patience import Patience
+from scripts.airflow.patience import ANSWER_S, Patience
 from scripts.airflow.progress import Lines
 from scripts.airflow.ready import end_forgotten_runs
 from scripts.airflow.remote import Airflow
@@ -469,11 +471,21 @@ def test_a_database_that_stays_locked_raises_its_error() -> None:
 def test_a_creation_whose_answer_is_late_is_not_repeated(server: Server) -> None:
     server.answers_creations = False
     client = client_of(server)
-    client.creation_s = 1.0
+    client.backfill_s = 1.0
     with closing(client):
         outcome = outcome_of(client, Signals())
     assert [run["state"] for run in outcome.runs] == ["success", "success"]
     assert len(server.backfills) == 1
+
+
+def test_the_command_looks_for_a_backfill_before_airflow_closes_it() -> None:
+    """Airflow closes a backfill without runs. The command would then not know when its own backfill began."""
+    airflow = find_spec("airflow.jobs")
+    assert airflow
+    assert airflow.submodule_search_locations
+    scheduler = Path(airflow.submodule_search_locations[0]) / "scheduler_job_runner.py"
+    [minutes] = re.findall(r"initializing_cutoff = now - timedelta\(minutes=(\d+)\)", scheduler.read_text())
+    assert 60 * int(minutes) > BACKFILL_TIMEOUT_S + ANSWER_S
 
 
 def test_a_backfill_that_continues_is_named_when_the_patience_ends(server: Server) -> None:
