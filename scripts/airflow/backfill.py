@@ -35,6 +35,8 @@ _BUSY: Mapping[int, str] = {
 }
 _SHOWN = 5
 """The summary names at most this many dates."""
+_SEARCHED = 20
+"""At most this many runs of `retrain`, the newest, are searched for the last one on a dataset name."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -338,10 +340,10 @@ def failure_before(trainer: Client, client: Client, outcome: Outcome) -> list[st
     made = (task_result(client, run["dag_run_id"], COMMIT) for run in (*outcome.skipped, *outcome.runs))
     folder = next((each["dataset"].rpartition("/")[0] for each in made if each), "")
     newest_first = sorted(trainer.runs({}), key=lambda run: str(run["run_after"]), reverse=True)
-    for run in newest_first if folder else ():
+    for run in newest_first[:_SEARCHED] if folder else ():
         dataset, has_failed = trainer.xcom(run["dag_run_id"], CHOICE), run["state"] == "failed"
         # A choice that failed returned no dataset. Nor did one that was skipped, because another run trains.
-        if not (dataset.startswith(f"{folder}/") if dataset else has_failed):
+        if not (dataset.startswith(f"{folder}/") if dataset else has_failed and _may_be_of(trainer, run, folder)):
             continue
         if not has_failed:
             break
@@ -351,3 +353,11 @@ def failure_before(trainer: Client, client: Client, outcome: Outcome) -> list[st
             failure_of(trainer, run["dag_run_id"]),
         ]
     return []
+
+
+def _may_be_of(trainer: Client, run: Json, folder: str) -> bool:
+    """Return whether a run that chose no dataset was about those of a folder, or may have been."""
+    of_form = (run["conf"] or {}).get("dataset_name")
+    of_events = ((event["extra"] or {}).get("dataset_name") for event in trainer.events(run["dag_run_id"]))
+    names = {of_form} if of_form else {*of_events} - {None}
+    return not names or folder.rpartition("/")[2] in names

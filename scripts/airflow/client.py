@@ -170,6 +170,11 @@ class Client:
         events = self._find(f"{self._dag}/assets/queuedEvents")
         return bool(events and events["queued_events"])
 
+    def events(self, run_id: str) -> list[Json]:
+        """Return the events of assets that started a run. `extra` has what the task that updated the asset said."""
+        events = self._find(f"{self._run(run_id)}/upstreamAssetEvents")
+        return list(events["asset_events"]) if events else []
+
     def task_instances(self, run_id: str) -> list[Json]:
         """Return the task instances of a run. A mapped task has several."""
         return self._all(f"{self._run(run_id)}/taskInstances", "task_instances")
