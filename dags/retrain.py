@@ -135,7 +135,8 @@ def _with_scheduled_name(settings: Settings) -> Settings:
             f"{folder} has datasets of several names ({first_of(names, MAX_LISTED)}), and no new dataset has started a "
             "training yet, so a scheduled run cannot choose: set dataset_name in the file that TENFOLD_SETTINGS names"
         )
-    _warn_of_others(folder, {*names} - {named.dataset_name for _, named in choices})
+    if not get_current_context().get("task_reschedule_count"):  # Not at each look of a run that waits.
+        _warn_of_others(folder, {*names} - {named.dataset_name for _, named in choices})
     return _next_of(choices)
 
 
