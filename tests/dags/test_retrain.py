@@ -400,7 +400,7 @@ def test_a_scheduled_run_names_the_datasets_whose_first_event_may_be_lost(
 
 
 def test_a_damaged_partition_does_not_stop_scheduled_runs_for_other_names(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     from dags import retrain
 
@@ -412,6 +412,9 @@ def test_a_damaged_partition_does_not_stop_scheduled_runs_for_other_names(
     damaged.write_bytes(b"{")
     use_context(monkeypatch, [], "second", "scheduled")
     assert retrain._with_name(settings).dataset_name == "flowers"
+    use_context(monkeypatch, [], "second", "scheduled", looks=1)
+    assert retrain._with_name(settings).dataset_name == "flowers"
+    assert caplog.text.count("this run does not look at cars") == 1
     (settings.datasets_folder / "flowers" / "partitions" / f"{DAYS[0]}.json").write_bytes(b"{")
     assert retrain._with_name(settings).dataset_name == "cars"  # Its error says what is damaged.
 
