@@ -135,7 +135,8 @@ def _with_scheduled_name(settings: Settings) -> Settings:
             f"{folder} has datasets of several names ({first_of(names, MAX_LISTED)}), and no new dataset has started a "
             "training yet, so a scheduled run cannot choose: set dataset_name in the file that TENFOLD_SETTINGS names"
         )
-    _warn_of_others(folder, {*names} - {named.dataset_name for _, named in choices})
+    if _is_first_look():
+        _warn_of_others(folder, {*names} - {named.dataset_name for _, named in choices})
     return _next_of(choices)
 
 
@@ -167,8 +168,14 @@ def _next_of(choices: Iterable[tuple["Choice", Settings]]) -> Settings:
                 return settings
             readable.append(settings)
         except BadInput as error:
-            _log.warning("this run does not look at %s: %s", settings.dataset_name, error)
+            if _is_first_look():
+                _log.warning("this run does not look at %s: %s", settings.dataset_name, error)
     return (readable or [settings for _, settings in in_order])[0]
+
+
+def _is_first_look() -> bool:
+    """Return whether this run has not waited yet. A warning at each look would fill the log."""
+    return not get_current_context().get("task_reschedule_count")
 
 
 def _is_scheduled() -> bool:

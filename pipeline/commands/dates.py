@@ -112,7 +112,7 @@ def _commands(result: Result) -> Iterator[str]:
     yield from _section(mend, result["mends"], result["mends_note"])
     newest = result["dates"][-1]["date"]
     later = f"No run listed the source of a date after {newest}. If such dates should exist, find the cause, then run:"
-    yield from _section(later, result["later"], result["mends_note"] * (not result["mends"]))
+    yield from _section(later, result["later"], result["later_note"])
     withdrawn = [date for date in result["dates"] if date["command"]]
     yield from _section("To bring withdrawn dates back, run:", withdrawn)
 

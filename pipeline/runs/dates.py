@@ -118,7 +118,9 @@ class Dates:
     """The commands for the dates after the newest one. A run that fails before it lists its source leaves no file, so
     its date is not in `dates`."""
     mends_note: str
-    """What Airflow needs for the commands of `mends` and `later`; empty if it needs nothing."""
+    """What Airflow needs for the commands of `mends`; empty if it needs nothing."""
+    later_note: str
+    """What Airflow needs for the commands of `later`; empty if it needs nothing."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -206,8 +208,13 @@ def dates_of(settings: Settings, runs: Mapping[str, LastRun] = _NO_RUNS, now: da
         days=_days(states, gaps, steps),
         mends=mends,
         later=later,
-        mends_note=schedule_note([date for mend in (*mends, *later) for date in (mend.first, mend.last)]),
+        mends_note=_note_of(mends),
+        later_note=_note_of(later),
     )
+
+
+def _note_of(mends: Iterable[Mend]) -> str:
+    return schedule_note([date for mend in mends for date in (mend.first, mend.last)])
 
 
 def _published_dates(states: Iterable[DateState]) -> Iterator[Date]:

@@ -58,6 +58,13 @@ class Step:
             number = ceil((after - before) / self.time - 0.5) - 1
         return (self.later(before, 1), self.later(before, number), number) if number > 0 else None
 
+    def whole_steps(self, before: datetime, after: datetime) -> int:
+        """Return how many whole steps are between two moments."""
+        if not self.months:
+            return (after - before) // self.time
+        number = (_months(after) - _months(before)) // self.months
+        return number - (self.later(before, number) > after)
+
     def later(self, moment: datetime, steps: int) -> datetime:
         """Return the moment that is some steps later, whether it is a day off or not."""
         if not self.months:
@@ -113,7 +120,7 @@ def gap_until(now: datetime, newest: str, steps: Steps) -> Gap | None:
     zone = zone_from(os.environ) if has_no_time(newest) else UTC
     before, end = datetime.fromisoformat(newest), now.astimezone(zone).replace(tzinfo=None)
     # The date that has begun is not over.
-    return _gap(newest, end if step.months else before + (end - before) // step.time * step.time, step)
+    return _gap(newest, step.later(before, step.whole_steps(before, end)), step)
 
 
 def dates_in(gap: Gap, step: Step) -> Iterator[str]:

@@ -35,6 +35,8 @@ _BUSY: Mapping[int, str] = {
 }
 _SHOWN = 5
 """The summary names at most this many dates."""
+_SEARCHED = 20
+"""At most this many runs of `retrain`, the newest, are searched for the last one on a dataset name."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -66,6 +68,8 @@ class BackfillRuns(Job):
         super().__init__(client, f"the backfill of {request}", f"/dags/{client.dag_id}/backfills")
         self._request = request
         self._since = _NEVER
+        self._has_all_runs = False
+        """Whether Airflow has created its runs. There are none if Airflow leaves out all dates."""
         self._moments: set[datetime] = set()
         """The dates of its runs. Empty if the backfill was found under way."""
 
@@ -74,6 +78,7 @@ class BackfillRuns(Job):
         # If an answer is lost, the backfill may have been created anyway. So each attempt looks for it first.
         backfill = self.client.patience.until_answered(self._find_or_create, _BUSY)
         self._since = min(self._since, _created(backfill))
+        self._has_all_runs = True
 
     def runs(self) -> list[Json]:
         """Return the runs that it made or started again."""
@@ -89,27 +94,29 @@ class BackfillRuns(Job):
             self.client.close_backfill(backfill["id"])
 
     def cancel(self) -> None:
-        """Cancel it, and mark its active runs as failed."""
-        for backfill in self._open():
-            if not self._queued_by(backfill):
-                say(
-                    "The backfill is not cancelled, because Airflow is still creating its runs: if this Airflow keeps "
-                    "running, cancel it in its UI"
-                )
-                continue
+        """Cancel it, and mark its active runs as failed. Airflow may have closed it before its runs have ended."""
+        backfills = self._open()
+        self._since = min([self._since, *map(_created, backfills)])
+        if self._since == _NEVER:
+            return
+        if not (self._has_all_runs or self.runs()):
+            say(
+                "The backfill is not cancelled, because Airflow is still creating its runs: if this Airflow keeps "
+                "running, cancel it in its UI once its runs are there"
+            )
+            return
+        for backfill in backfills:
             self.client.close_backfill(backfill["id"])
             say("The backfill is cancelled")
-            self._since = _created(backfill)
-            super().cancel()
+        super().cancel()
 
     def outcome(self) -> Outcome:
         """Return the runs of all its dates, and the dates without a run."""
         request, moments = self._request, self._moments
-        body = request.body()
         # A person may have triggered a run with the date of another one. Airflow then leaves out the date.
-        of_dates = [run for run in self._all_in(body) if _moment_of(run) in moments]
-        scheduled = of_dates if moments else self._runs_in(body)
-        runs = [run for run in scheduled if not _is_manual(run) and _was_queued_since(run, self._since)]
+        found = self._all_in(request.body())
+        scheduled = [run for run in found if (_moment_of(run) in moments if moments else not _is_manual(run))]
+        runs = [run for run in scheduled if _is_of_backfill(run, self._since)]
         seen = {_moment_of(run) for run in scheduled}
         names = {request.name_of(moment) for moment in moments | seen}
         missing = [name for name in request.names if name not in names]
@@ -139,7 +146,7 @@ class BackfillRuns(Job):
 
     def _queued_by(self, backfill: Json) -> list[Json]:
         """Return the runs that a backfill made or started again; none while Airflow creates them."""
-        return [run for run in self._runs_in(backfill) if _was_queued_since(run, _created(backfill))]
+        return [run for run in self._all_in(backfill) if _is_of_backfill(run, _created(backfill))]
 
     def _require_runs(self) -> None:
         """Raise Refused if Airflow would make too many runs, or runs of other dates than those that are asked for."""
@@ -235,9 +242,11 @@ def _is_manual(run: Json) -> bool:
     return bool(run["run_type"] == "manual")
 
 
-def _was_queued_since(run: Json, since: datetime) -> bool:
+def _is_of_backfill(run: Json, since: datetime) -> bool:
+    """Return whether a backfill made a run, or started it again, since some time."""
     queued = time_of(run["queued_at"])
-    return queued is not None and queued >= since
+    # The schedule of the DAG may have queued a run meanwhile. If a backfill starts a run again, its type changes.
+    return run["run_type"] == "backfill" and queued is not None and queued >= since
 
 
 def _text(run: Json) -> str:
@@ -331,10 +340,10 @@ def failure_before(trainer: Client, client: Client, outcome: Outcome) -> list[st
     made = (task_result(client, run["dag_run_id"], COMMIT) for run in (*outcome.skipped, *outcome.runs))
     folder = next((each["dataset"].rpartition("/")[0] for each in made if each), "")
     newest_first = sorted(trainer.runs({}), key=lambda run: str(run["run_after"]), reverse=True)
-    for run in newest_first if folder else ():
+    for run in newest_first[:_SEARCHED] if folder else ():
         dataset, has_failed = trainer.xcom(run["dag_run_id"], CHOICE), run["state"] == "failed"
         # A choice that failed returned no dataset. Nor did one that was skipped, because another run trains.
-        if not (dataset.startswith(f"{folder}/") if dataset else has_failed):
+        if not (dataset.startswith(f"{folder}/") if dataset else has_failed and _may_be_of(trainer, run, folder)):
             continue
         if not has_failed:
             break
@@ -344,3 +353,11 @@ def failure_before(trainer: Client, client: Client, outcome: Outcome) -> list[st
             failure_of(trainer, run["dag_run_id"]),
         ]
     return []
+
+
+def _may_be_of(trainer: Client, run: Json, folder: str) -> bool:
+    """Return whether a run that chose no dataset was about those of a folder, or may have been."""
+    of_form = (run["conf"] or {}).get("dataset_name")
+    of_events = ((event["extra"] or {}).get("dataset_name") for event in trainer.events(run["dag_run_id"]))
+    names = {of_form} if of_form else {*of_events} - {None}
+    return not names or folder.rpartition("/")[2] in names

@@ -14,13 +14,14 @@ from pipeline.errors import SettingsError
 from scripts.airflow.errors import Refused
 from scripts.airflow.progress import say
 
-SCHEDULES = (
-    "TENFOLD_DATASET_SCHEDULE",
-    "TENFOLD_TRAINING_SCHEDULE",
-    "TENFOLD_TABULAR_SCHEDULE",
-    "TENFOLD_TABULAR_DATASET_SCHEDULE",
-)
-"""Schedules of DAGs that read a source."""
+SCHEDULE_OF: Mapping[str, str] = {
+    "image_dataset": "TENFOLD_DATASET_SCHEDULE",
+    "image_training": "TENFOLD_TRAINING_SCHEDULE",
+    "tabular_training": "TENFOLD_TABULAR_SCHEDULE",
+    "tabular_dataset": "TENFOLD_TABULAR_DATASET_SCHEDULE",
+}
+"""The schedule of each DAG that reads a source."""
+SCHEDULES = tuple(SCHEDULE_OF.values())
 RETRAIN_SCHEDULE = "TENFOLD_RETRAIN_SCHEDULE"
 BACKFILLS = "TENFOLD_BACKFILL_SCHEDULE"
 """The dates of backfills of a DAG without a schedule."""

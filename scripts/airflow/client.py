@@ -20,9 +20,12 @@ FINISHED = ("success", "failed")
 EVERY_DAG = "~"
 """Airflow's wildcard in place of the id of a DAG."""
 _PAGE = 100
-_CREATION_TIMEOUT_S = 120
-"""Time limit for calls that create runs. Airflow creates all runs of a backfill in one call. On a busy machine, one run
-can take this long."""
+_CREATION_TIMEOUT_S = 120.0
+"""Time limit for calls that create a run, or look which runs a backfill would have. On a busy machine, this can take
+so long."""
+BACKFILL_TIMEOUT_S = 60.0
+"""Time limit for the call that creates all runs of a backfill. Airflow closes a backfill that has no runs after two
+minutes. The command must look for it before that, or it would not know when the backfill began."""
 
 
 class Login(httpx.Auth):
@@ -57,6 +60,7 @@ class Client:
         self.dag_id = dag_id
         self.patience = patience
         self.creation_s = _CREATION_TIMEOUT_S
+        self.backfill_s = BACKFILL_TIMEOUT_S
         self._tasks = f"{url}/execution/health"
         # `trust_env=False` ignores the proxy settings: a proxy of the network cannot reach this machine.
         self._http = httpx.Client(
@@ -141,7 +145,7 @@ class Client:
 
     def create_backfill(self, body: Json) -> Json:
         """Start a backfill: `id`, `created_at` and what was asked for."""
-        response = self._http.post("/backfills", json=body, timeout=self.creation_s)
+        response = self._http.post("/backfills", json=body, timeout=self.backfill_s)
         created: Json = response.raise_for_status().json()
         return created
 
@@ -165,6 +169,11 @@ class Client:
         """Return whether a run of this DAG is about to start, because an asset that it waits for was updated."""
         events = self._find(f"{self._dag}/assets/queuedEvents")
         return bool(events and events["queued_events"])
+
+    def events(self, run_id: str) -> list[Json]:
+        """Return the events of assets that started a run. `extra` has what the task that updated the asset said."""
+        events = self._find(f"{self._run(run_id)}/upstreamAssetEvents")
+        return list(events["asset_events"]) if events else []
 
     def task_instances(self, run_id: str) -> list[Json]:
         """Return the task instances of a run. A mapped task has several."""

@@ -26,7 +26,7 @@ from pipeline.config.settings import settings_from
 from pipeline.errors import SettingsError, TenfoldError
 from pipeline.runs.training_settings import require_model
 from pipeline.sources.listing import recognizes
-from scripts.airflow.checks import BACKFILLS, SCHEDULES, default_settings
+from scripts.airflow.checks import BACKFILLS, SCHEDULE_OF, default_settings
 from scripts.airflow.errors import Refused
 from scripts.airflow.progress import say
 
@@ -199,11 +199,11 @@ class Backfill:
 def needed_settings(request: Backfill, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of an Airflow that is started for a backfill, beside those of the environment.
 
-    Raises Refused if the source has `{minute}`, and no schedule gives the minutes.
+    Raises Refused if the source has `{minute}`, and no schedule of the DAG or of its backfills gives the minutes.
     """
     if not needs_time(request.source) or environ.get(BACKFILLS):
         return {}
-    if "{minute}" in request.source and not any(environ.get(schedule) for schedule in SCHEDULES):
+    if "{minute}" in request.source and not environ.get(SCHEDULE_OF.get(request.dag_id, "")):
         raise Refused(
             f"the source {request.source} has {{minute}}, but only full hours would have a run: set {BACKFILLS} to a "
             "schedule with a run for each of its dates, such as '*/15 * * * *'"

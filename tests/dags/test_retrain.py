@@ -157,13 +157,18 @@ def test_events_served_by_another_run_are_ignored(
 
 
 def use_context(
-    monkeypatch: pytest.MonkeyPatch, events: list[SimpleNamespace], run_id: str, run_type: str = "asset_triggered"
+    monkeypatch: pytest.MonkeyPatch,
+    events: list[SimpleNamespace],
+    run_id: str,
+    run_type: str = "asset_triggered",
+    looks: int = 0,
 ) -> None:
-    """Give the tasks a fake context, because a run of `dag.test` has no asset events."""
+    """Give the tasks a fake context after some looks, because a run of `dag.test` has no asset events."""
     from dags import retrain
 
     of_run = {"run_id": run_id, "ti": SimpleNamespace(dag_id="retrain"), "dag_run": SimpleNamespace(run_type=run_type)}
-    context = {"triggering_asset_events": {retrain.DATASETS: events}, **of_run}
+    events_of = {retrain.DATASETS: events}
+    context = {"triggering_asset_events": events_of, "task_reschedule_count": looks, **of_run}
     monkeypatch.setattr(retrain, "get_current_context", lambda: context)
 
 
@@ -387,11 +392,15 @@ def test_a_scheduled_run_names_the_datasets_whose_first_event_may_be_lost(
     save_choice(settings.workspace, "retrain-cars", Choice("first", 1, 0, {DAYS[0]: NEW}))
     use_context(monkeypatch, [], "second", "scheduled")
     assert retrain._with_name(settings).dataset_name == "cars"
-    assert "dates of birds, flowers are published, but no new dataset has started a training" in caplog.text
+    warning = "dates of birds, flowers are published, but no new dataset has started a training"
+    assert caplog.text.count(warning) == 1
+    use_context(monkeypatch, [], "second", "scheduled", looks=1)
+    assert retrain._with_name(settings).dataset_name == "cars"
+    assert caplog.text.count(warning) == 1
 
 
 def test_a_damaged_partition_does_not_stop_scheduled_runs_for_other_names(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     from dags import retrain
 
@@ -403,6 +412,9 @@ def test_a_damaged_partition_does_not_stop_scheduled_runs_for_other_names(
     damaged.write_bytes(b"{")
     use_context(monkeypatch, [], "second", "scheduled")
     assert retrain._with_name(settings).dataset_name == "flowers"
+    use_context(monkeypatch, [], "second", "scheduled", looks=1)
+    assert retrain._with_name(settings).dataset_name == "flowers"
+    assert caplog.text.count("this run does not look at cars") == 1
     (settings.datasets_folder / "flowers" / "partitions" / f"{DAYS[0]}.json").write_bytes(b"{")
     assert retrain._with_name(settings).dataset_name == "cars"  # Its error says what is damaged.
 

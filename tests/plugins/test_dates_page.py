@@ -358,8 +358,14 @@ def test_the_calendar_shows_each_day_and_the_commands(client: Client, runs: None
         looks = page.get_by_role("region", name="Dates with problems").get_by_role("row").all_inner_texts()[1:]
         assert looks[0].split("\t") == ["2026-01-03", "missing", "no dataset of this date"]
         assert "the gate stopped it" in looks[1]
-        commands = page.get_by_role("region", name="Commands").inner_text()
+        commands = page.get_by_role("region", name="Commands", exact=True).inner_text()
         assert commands.startswith("make backfill FROM=2026-01-02 TO=2026-01-03 REPROCESS=all SOURCE='/")
+        later = page.get_by_role("region", name="Commands for later dates").inner_text()
+        assert later.splitlines()[-1].startswith("make backfill FROM=2026-01-05 TO=20")
+        assert (
+            "No run listed the source of a date after 2026-01-04. If such dates should exist, find the cause, then run"
+            in page.locator("main").inner_text()
+        )
         page.get_by_role("button", name="2026-01-03: missing").click()
         assert page.locator("tr.chosen").inner_text().split("\t")[:3] == ["2026-01-03", "missing", ""]
 

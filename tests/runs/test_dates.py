@@ -416,6 +416,19 @@ def test_hours_share_a_day(tmp_path: Path):
     assert "TENFOLD_BACKFILL_SCHEDULE=@hourly" in dates.mends_note
 
 
+def test_only_commands_in_hours_have_a_note_about_the_schedule(tmp_path: Path):
+    source = tmp_path / "cats"
+    for hour in ("2026-01-01T22", "2026-01-01T23"):
+        make_date(source, hour)
+        publish(source / "{date}T{hour}", tmp_path / "w", data_date=f"{hour}:00", dataset_name="birds")
+    dates = dates_of(settings_of(tmp_path / "w"), now=datetime(2026, 1, 2, 3, tzinfo=UTC))
+    assert (dates.mends, dates.mends_note) == ((), "")
+    assert [each.command.partition(" SOURCE=")[0] for each in dates.later] == [
+        "make backfill FROM=2026-01-02T00 TO=2026-01-02T02 REPROCESS=all"
+    ]
+    assert "TENFOLD_BACKFILL_SCHEDULE=@hourly" in dates.later_note
+
+
 def point(folder: Place, *dates: str) -> None:
     """Publish dates by their partitions alone: their dataset is absent, so each of them needs another run."""
     (folder / "partitions").mkdir(parents=True)

@@ -97,6 +97,12 @@ def test_a_gap_of_centuries_between_minutes_is_found_at_once():
         # The week from 2 March is not over.
         (["2026-02-09", "2026-02-16"], ("2026-02-23", "2026-02-23", 1)),
         (["2025-11-01", "2025-12-01"], ("2026-01-01", "2026-02-01", 2)),
+        # Neither the year 2026 nor its first quarter is over.
+        (["2024-01-01", "2025-01-01"], None),
+        (["2023-01-01", "2024-01-01"], ("2025-01-01", "2025-01-01", 1)),
+        (["2025-07-01", "2025-10-01"], None),
+        (["2025-04-01", "2025-07-01"], ("2025-10-01", "2025-10-01", 1)),
+        (["2025-11-01T08:00", "2025-12-01T08:00"], ("2026-01-01T08:00", "2026-02-01T08:00", 2)),
         (["2026-03-04T03:00", "2026-03-04T04:00"], ("2026-03-04T05:00", "2026-03-04T06:00", 2)),
         (["2026-03-01", "2026-03-02", "2026-03-04T05:00", "2026-03-04T06:00"], None),
         (["2026-03-04T06:30", "2026-03-04T06:45"], ("2026-03-04T07:00", "2026-03-04T07:15", 2)),
@@ -105,6 +111,11 @@ def test_a_gap_of_centuries_between_minutes_is_found_at_once():
 def test_only_dates_that_are_over_are_missing_at_the_end(dates: list[str], gap: tuple[str, str, int] | None):
     found = gap_until(datetime(2026, 3, 4, 7, 31, tzinfo=UTC), dates[-1], usual_steps(dates))
     assert (found and (found.first, found.last, found.dates)) == gap
+
+
+def test_a_month_is_over_at_the_time_of_its_dates():
+    dates = ["2025-12-01T08:00", "2026-01-01T08:00"]
+    assert gap_until(datetime(2026, 3, 1, 7, tzinfo=UTC), dates[-1], usual_steps(dates)) is None
 
 
 @pytest.mark.parametrize(

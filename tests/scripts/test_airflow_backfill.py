@@ -2,12 +2,14 @@
 
 import io
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from http.server import ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -19,10 +21,10 @@ import pytest
 from scripts.airflow import client as asking
 from scripts.airflow import follow as following
 from scripts.airflow.backfill import BackfillRuns, Outcome, aligned, date_of, row_of, summary
-from scripts.airflow.client import Client
+from scripts.airflow.client import BACKFILL_TIMEOUT_S, Client
 from scripts.airflow.errors import Failed, Interrupted, Refused
 from scripts.airflow.follow import follow, naming
-from scripts.airflow.patience import Patience
+from scripts.airflow.patience import ANSWER_S, Patience
 from scripts.airflow.progress import Lines
 from scripts.airflow.ready import end_forgotten_runs
 from scripts.airflow.remote import Airflow
@@ -238,6 +240,24 @@ def test_runs_are_followed_if_airflow_closed_their_backfill_while_it_created_the
     assert [run["logical_date"][8:10] for run in outcome.runs] == [f"0{day}" for day in days]
 
 
+def test_a_run_of_the_schedule_is_no_run_of_a_backfill(server: Server) -> None:
+    """The scheduler may queue a run of these dates while Airflow still creates the runs of the backfill."""
+    server.make(WANTED.body())
+    server.runs[2]["run_type"], made = "scheduled", server.runs.pop(1)
+    with closing(client_of(server)) as client:
+        dates = BackfillRuns(client, WANTED)
+        dates.cancel()
+        assert (server.cancelled, server.runs[2]["state"]) == ([], "running")
+        server.move("running", "success")
+        server.refusals_until_closed = 1
+        server.runs[1] = made
+        dates.start()
+        assert server.cancelled == []
+        outcome = dates.outcome()
+    assert [run["dag_run_id"] for run in outcome.runs] == ["run1"]
+    assert [run["dag_run_id"] for run in outcome.skipped] == ["run2"]
+
+
 def test_an_interruption_does_not_cancel_a_backfill_whose_runs_are_created(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -247,6 +267,35 @@ def test_an_interruption_does_not_cancel_a_backfill_whose_runs_are_created(
         BackfillRuns(client, WANTED).cancel()
     assert server.cancelled == []
     assert "The backfill is not cancelled, because Airflow is still creating its runs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_an_interruption_ends_runs_whose_backfill_airflow_has_closed(server: Server, is_closed: bool) -> None:
+    """Another backfill then finds these runs under way. Airflow closes it, too, because it has no runs of its own."""
+    server.make(WANTED.body())
+    server.looks_without_runs, server.refusals_until_closed, server.looks_to_the_end = 3, 1, 1000
+    server.days = []
+    with closing(client_of(server)) as client:
+        dates = BackfillRuns(client, WANTED)
+        dates.start()
+        server.backfills[1]["completed_at"] = now() if is_closed else None
+        dates.cancel()
+    assert len(server.backfills) == 2
+    assert server.cancelled == ([] if is_closed else [1])
+    assert [run["state"] for run in server.runs.values()] == ["failed", "failed"]
+
+
+def test_a_backfill_without_runs_is_cancelled_if_airflow_has_created_it(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Airflow creates no runs if it leaves out all dates."""
+    server.days = []
+    with closing(client_of(server)) as client:
+        dates = BackfillRuns(client, WANTED)
+        dates.start()
+        dates.cancel()
+    assert server.cancelled == [0]
+    assert "still creating" not in capsys.readouterr().out
 
 
 def test_the_same_backfill_is_followed_if_it_is_running(server: Server) -> None:
@@ -422,11 +471,21 @@ def test_a_database_that_stays_locked_raises_its_error() -> None:
 def test_a_creation_whose_answer_is_late_is_not_repeated(server: Server) -> None:
     server.answers_creations = False
     client = client_of(server)
-    client.creation_s = 1.0
+    client.backfill_s = 1.0
     with closing(client):
         outcome = outcome_of(client, Signals())
     assert [run["state"] for run in outcome.runs] == ["success", "success"]
     assert len(server.backfills) == 1
+
+
+def test_the_command_looks_for_a_backfill_before_airflow_closes_it() -> None:
+    """Airflow closes a backfill without runs. The command would then not know when its own backfill began."""
+    airflow = find_spec("airflow.jobs")
+    assert airflow
+    assert airflow.submodule_search_locations
+    scheduler = Path(airflow.submodule_search_locations[0]) / "scheduler_job_runner.py"
+    [minutes] = re.findall(r"initializing_cutoff = now - timedelta\(minutes=(\d+)\)", scheduler.read_text())
+    assert 60 * int(minutes) > BACKFILL_TIMEOUT_S + ANSWER_S
 
 
 def test_a_backfill_that_continues_is_named_when_the_patience_ends(server: Server) -> None:

@@ -370,13 +370,16 @@ def test_the_request_to_airflow_in_hours_and_in_time_zones(
 def test_an_airflow_that_is_started_for_hours_has_runs_for_hours(
     conf: Conf, environ: dict[str, str], needed: dict[str, str]
 ) -> None:
-    assert needed_settings(read_backfill("dag", "2026-01-01", "2026-01-02", "", conf, NOW), environ) == needed
+    request = read_backfill("image_dataset", "2026-01-01", "2026-01-02", "", conf, NOW)
+    assert needed_settings(request, environ) == needed
 
 
-def test_an_airflow_is_not_started_for_minutes_that_it_would_leave_out() -> None:
-    request = read_backfill("dag", "2026-01-01", "2026-01-02", "", BY_MINUTE, NOW)
+@pytest.mark.parametrize("environ", [{}, {"TENFOLD_TABULAR_SCHEDULE": "*/15 * * * *"}])
+@pytest.mark.parametrize("dag_id", ["image_dataset", "my_own"])
+def test_an_airflow_is_not_started_for_minutes_that_it_would_leave_out(dag_id: str, environ: dict[str, str]) -> None:
+    request = read_backfill(dag_id, "2026-01-01", "2026-01-02", "", BY_MINUTE, NOW)
     with pytest.raises(Refused, match=r"has {minute}, .*: set TENFOLD_BACKFILL_SCHEDULE to .*, such as '\*/15 \* "):
-        needed_settings(request, {})
+        needed_settings(request, environ)
 
 
 @pytest.mark.parametrize(

@@ -136,13 +136,25 @@ def test_a_temporary_airflow_has_no_schedule_of_retrain(tmp_path: Path, monkeypa
 
 
 class Trainings(ThreadingHTTPServer):
-    """Answers with runs of `retrain`, each with its state and the dataset that it chose, and with one date."""
+    """Answers with runs of `retrain`, each with its state and the dataset that it chose, and with one date.
 
-    def __init__(self, runs: Sequence[tuple[str, str | None]]) -> None:
+    All of them have the same form, and were started by new datasets of the same names.
+    """
+
+    def __init__(
+        self, runs: Sequence[tuple[str, str | None]], form: dict[str, str] | None = None, names: Sequence[str] = ()
+    ) -> None:
         super().__init__(("127.0.0.1", 0), TrainingsHandler)
+        self.form = form
+        self.events = [{"extra": {"dataset_name": name}} for name in names]
+        self.choices_read = 0
         self.states = [state for state, _ in runs]
         self.datasets: dict[str, object] = {f"run{number}": dataset for number, (_, dataset) in enumerate(runs)}
         self.datasets["date"] = {"dataset": "/workspace/datasets/birds/v1"}
+
+
+def due(number: int) -> str:
+    return f"2026-02-01T12:00:{number:02d}Z"
 
 
 class TrainingsHandler(Answering):
@@ -157,13 +169,16 @@ class TrainingsHandler(Answering):
             task = {"task_id": "train", "state": "failed", "try_number": 1, "map_index": 0, "end_date": AFTER}
             self.answer(200, {"task_instances": [task], "total_entries": 1})
         elif "/xcomEntries/" in path:
+            self.server.choices_read += 1
             dataset = self.server.datasets[path.split("/dagRuns/")[1].split("/")[0]]
             self.answer(200 if dataset else 404, {"value": dataset})
+        elif path.endswith("/upstreamAssetEvents"):
+            self.answer(200, {"asset_events": self.server.events, "total_entries": len(self.server.events)})
         elif "/logs/" in path:
             self.answer(200, {"content": [{"error_detail": [{"exc_type": "ValueError", "exc_value": "no GPU"}]}]})
         else:
             runs = [
-                {"dag_run_id": f"run{number}", "state": state, "run_after": f"2026-02-01T12:00:{number:02d}Z"}
+                {"dag_run_id": f"run{number}", "state": state, "conf": self.server.form, "run_after": due(number)}
                 for number, state in enumerate(self.server.states)
             ]
             self.answer(200, {"dag_runs": runs, "total_entries": len(runs)})
@@ -188,7 +203,36 @@ BIRDS, CATS = "/workspace/datasets/birds/windows/w1", "/workspace/datasets/cats/
 def test_a_failed_training_is_named_if_no_dataset_is_new(
     runs: Sequence[tuple[str, str | None]], is_named: bool
 ) -> None:
-    server = Trainings(runs)
+    lines = lines_of(Trainings(runs))
+    assert len(lines) == 2 * is_named
+    assert not is_named or ("trigger retrain" in lines[0] and "train failed: ValueError: no GPU" in lines[1])
+
+
+@pytest.mark.parametrize(
+    ("form", "names", "is_named"),
+    [
+        (None, ["cats"], False),
+        (None, ["birds"], True),
+        (None, ["birds", "cats"], True),
+        ({"dataset_name": "cats"}, [], False),
+        ({"dataset_name": "birds"}, [], True),
+        ({"dataset_name": ""}, [], True),
+    ],
+)
+def test_a_failed_choice_for_another_dataset_name_is_not_named(
+    form: dict[str, str] | None, names: Sequence[str], is_named: bool
+) -> None:
+    assert bool(lines_of(Trainings([("success", BIRDS), ("failed", None)], form, names))) is is_named
+
+
+def test_only_the_newest_runs_are_searched_for_a_failed_training() -> None:
+    server = Trainings([("failed", BIRDS), *[("success", CATS)] * 30])
+    assert lines_of(server) == []
+    assert server.choices_read == 21  # That of the date is one of them.
+
+
+def lines_of(server: Trainings) -> list[str]:
+    """Return what a backfill without a new dataset says of the runs of `retrain`."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     since = time_of(SINCE)
@@ -199,5 +243,4 @@ def test_a_failed_training_is_named_if_no_dataset_is_new(
     server.shutdown()
     thread.join()
     server.server_close()
-    assert len(lines) == 2 * is_named
-    assert not is_named or ("trigger retrain" in lines[0] and "train failed: ValueError: no GPU" in lines[1])
+    return lines

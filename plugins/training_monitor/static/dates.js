@@ -107,9 +107,11 @@ function commands_section(title, label, dates, ...words) {
     scroller(label, element("code", {}, commands), "pre"))];
 }
 
-function commands_of({dates, mends, mends_note}) {
+function commands_of({dates, mends, mends_note, later, later_note}) {
+  const unseen = `No run listed the source of a date after ${dates.at(-1).date}. If such dates should exist, find the cause, then run, newest dates first:`;
   return [
     ...commands_section("Build missing and failed dates", "Commands", mends, "Fix the causes above, then run, newest dates first:", mends_note),
+    ...commands_section("Build dates after the newest one", "Commands for later dates", later, unseen, later_note),
     ...commands_section("Bring withdrawn dates back", "Commands for withdrawn dates", dates.filter(each => each.command), "To use them in windows again, run:"),
   ];
 }
