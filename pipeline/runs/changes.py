@@ -16,7 +16,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,6 +77,13 @@ class Change:
         if self.field in _OF_DATASETS:
             return f"{self.value} on a new dataset"
         return f"{self.field}={_as_set(self.value)}"
+
+    @property
+    def build_times(self) -> tuple[float, float]:
+        """Begin and end of the build of its dataset, in Unix seconds. The end may be infinite. No build: (0, 0)."""
+        if self.begun:
+            return self.begun, self.at
+        return (self.at, inf) if self.field == BUILD else (0.0, 0.0)
 
     @property
     def is_requested(self) -> bool:
