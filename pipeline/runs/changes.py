@@ -171,12 +171,13 @@ def announce_dataset(folder: Place, values: Mapping[str, Any], by: str, promised
     """Store that a dataset is being built on which another training will continue this one. This one goes on meanwhile.
 
     The arguments are those of `request_dataset`. The same announcement is stored once. Nothing is stored if the
-    training already ends for a new dataset.
+    training already ends for a new dataset, or is complete.
     """
     build = Change(BUILD, values_in_words(values), round(time.time(), 3), _name_of(by), promised=promised)
 
     def added(changes: Sequence[Change]) -> list[Change]:
-        return [*changes] if _dataset_in(changes) or _build_in(changes, build.value) else [*changes, build]
+        is_over = requested_dataset(changes) or (folder / RESULT).exists()
+        return [*changes] if is_over or _build_in(changes, build.value) else [*changes, build]
 
     _rewrite(folder, added)
 
@@ -192,7 +193,7 @@ def request_dataset(folder: Place, values: Mapping[str, Any], by: str, promised:
     require_under_way(folder)
 
     def same_in(changes: Sequence[Change]) -> Change | None:
-        requested = _dataset_in(changes)
+        requested = requested_dataset(changes)
         if requested and requested.value != change.value:
             raise BadInput(f"the training {folder} already ends for another dataset: {requested}")
         return requested
@@ -212,8 +213,13 @@ def request_dataset(folder: Place, values: Mapping[str, Any], by: str, promised:
 
 def require_under_way(folder: Place) -> None:
     """Refuse a training that another one cannot continue, unless it has ended for that. Raises as `request_changes`."""
-    if not _dataset_in(load_changes(folder)):
+    if not requested_dataset(load_changes(folder)):
         _settings_under_way(folder)
+
+
+def requested_dataset(changes: Iterable[Change]) -> Change | None:
+    """Return the request for which a training ends; None if there is none."""
+    return next((each for each in changes if each.field == DATASET and not each.refused), None)
 
 
 def take_over(folder: Place, change: Change) -> None:
@@ -305,11 +311,6 @@ def from_numbers(settings: TrainingSettings, numbers: Sequence[float]) -> InEffe
         own = getattr(settings, field)
         values[field] = (*CACHES, "auto")[int(number)] if isinstance(own, str) else type(own)(number)
     return InEffect(settings.model_copy(update=values), int(kept_from))
-
-
-def _dataset_in(changes: Iterable[Change]) -> Change | None:
-    """Return the request for which a training ends; None if there is none."""
-    return next((each for each in changes if each.field == DATASET and not each.refused), None)
 
 
 def _build_in(changes: Iterable[Change], value: object) -> Change | None:

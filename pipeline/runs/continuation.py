@@ -33,6 +33,7 @@ from pipeline.runs.changes import (
     newest_settings,
     replace_changes,
     request_dataset,
+    requested_dataset,
     require_under_way,
     values_in_words,
 )
@@ -109,15 +110,23 @@ def announce_continuation(settings: Settings, by: str) -> None:
     What the training promises of the change at this moment is stored, too: the build may use the cores of the training,
     whose later offers would be about the slower steps.
 
+    A training that ends for a new dataset already is left as it is. Its old dataset may be gone.
+
     Raises:
         SettingsError: The training is in another workspace, or the administrator does not allow one of its places.
+        BadInput: The training is complete, takes no changes, or cannot be continued on a new dataset.
         DatasetError: There is no training.
     """
     if not settings.continues:
         return
     training = place_of(settings.continues)
-    earlier, after = _load_earlier(training), settings.model_dump()
     _require_workspace_of(training, settings)
+    require_folder(training)
+    if requested_dataset(load_changes(training)):
+        return
+    require_under_way(training)
+    earlier, after = _load_earlier(training), settings.model_dump()
+    _require_continuable(training, earlier)
     if values := _values_of_dataset(earlier, after):
         announce_dataset(training, values, by, _promised(training, values, after))
 

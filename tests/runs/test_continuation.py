@@ -1,6 +1,7 @@
 """What a training on a new dataset requests of the training that it continues, and what is refused."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from pipeline.commands import training
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import BadInput, DatasetError, SettingsError
-from pipeline.runs.changes import BUILD, DATASET, load_changes, replace_changes
+from pipeline.runs.changes import BUILD, DATASET, announce_dataset, load_changes, replace_changes
 from pipeline.runs.continuation import (
     announce_continuation,
     continued_settings,
@@ -117,6 +118,40 @@ def test_only_a_run_that_continues_a_training_of_its_workspace_announces_a_datas
     with pytest.raises(SettingsError, match="continues must name a training of the workspace"):
         announce_continuation(settings.model_copy(update={"workspace": str(tmp_path / "other")}), "Ada")
     assert load_changes(run.folder) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"advice": "off"}, "has advice=off, so it takes no changes"),
+        ({"callbacks": "mine:callback"}, "has callbacks, whose state a new training would not have"),
+    ],
+)
+def test_no_dataset_is_built_for_a_training_that_cannot_be_continued(run: Run, changed: dict[str, str], words: str):
+    settings = continued_settings(run.folder, {"compression": "gzip"})
+    content = json.loads((run.folder / RUN).read_text())
+    (run.folder / RUN).write_text(json.dumps({**content, "settings": {**content["settings"], **changed}}))
+    with pytest.raises(BadInput, match=words):
+        announce_continuation(settings, "Ada")
+    assert load_changes(run.folder) == []
+
+
+def test_no_dataset_is_built_for_a_complete_training(run: Run):
+    settings = continued_settings(run.folder, {"compression": "gzip"})
+    (run.folder / RESULT).write_text('{"run": "x"}')
+    with pytest.raises(BadInput, match="is complete, so nothing can change in it"):
+        announce_continuation(settings, "Ada")
+    announce_dataset(run.folder, {"compression": "gzip"}, "Ada")  # It may have ended in this moment.
+    assert load_changes(run.folder) == []
+
+
+def test_a_run_is_repeated_without_the_dataset_of_the_training_before(run: Run, source: Path):
+    settings = continued_settings(run.folder, {"compression": "gzip"})
+    request = requested(run, source, compression="gzip")
+    shutil.rmtree(run.dataset)
+    (run.folder / RESULT).write_text('{"run": "x"}')
+    announce_continuation(settings, "Ada")
+    assert load_changes(run.folder) == [request]
 
 
 def test_the_command_announces_the_dataset_before_it_is_built(run: Run, monkeypatch: pytest.MonkeyPatch):
