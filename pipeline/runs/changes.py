@@ -24,7 +24,7 @@ from pipeline import storage
 from pipeline.config.automatic import TrainingSettings, training_settings
 from pipeline.config.declarations import ChangesAtEpoch, ChangesDataset
 from pipeline.config.settings import declared, settings_for, validated
-from pipeline.errors import BadInput, ConflictError, DatasetError, SettingsError
+from pipeline.errors import BadInput, ConflictError, DatasetError, SettingsError, TenfoldError
 from pipeline.runs.files import CHANGES, RESULT, RUN, read_required, require_run_format
 from pipeline.runs.offers import promised_of
 from pipeline.storage import Place
@@ -56,7 +56,7 @@ class Change:
     field: str
     value: int | float | str
     at: float
-    """Time of the request, in Unix seconds."""
+    """Time of the request, or of the withdrawal of an announcement, in Unix seconds."""
     by: str
     """Who requested it: a person, or `advice`."""
     epoch: int = 0
@@ -69,7 +69,7 @@ class Change:
     measured: float = 0.0
     """How many times faster it was; 0 if no whole epochs before and after the change show it yet."""
     begun: float = 0.0
-    """When the build of its dataset began, in Unix seconds; it ended with the request. 0 if no build is known."""
+    """When the build of its dataset began, in Unix seconds; it ended at the time `at`. 0 if no build has ended."""
 
     @property
     def words(self) -> str:
@@ -167,27 +167,53 @@ def request_changes(
     return requested
 
 
-def announce_dataset(folder: Place, values: Mapping[str, Any], by: str, promised: tuple[float, ...] = ()) -> None:
+def announce_dataset(folder: Place, values: Mapping[str, Any], by: str, promised: tuple[float, ...] = ()) -> Change:
     """Store that a dataset is being built on which another training will continue this one. This one goes on meanwhile.
 
-    The arguments are those of `request_dataset`. The same announcement is stored once. Nothing is stored if the
-    training already ends for a new dataset, or is complete.
+    The arguments are those of `request_dataset`. An earlier announcement of the same dataset is replaced, because its
+    build was killed; its promise stays as there. Nothing is stored if the training already ends for a new dataset, or
+    is complete.
+
+    Returns:
+        The announcement, for `withdraw_dataset`.
     """
     build = Change(BUILD, values_in_words(values), round(time.time(), 3), _name_of(by), promised=promised)
 
     def added(changes: Sequence[Change]) -> list[Change]:
-        is_over = requested_dataset(changes) or (folder / RESULT).exists()
-        return [*changes] if is_over or _build_in(changes, build.value) else [*changes, build]
+        if requested_dataset(changes) or (folder / RESULT).exists():
+            return [*changes]
+        killed = _build_in(changes, build.value)
+        return [*_without(changes, killed), _with_first_promise(build, killed, changes)]
 
     _rewrite(folder, added)
+    return build
+
+
+def withdraw_dataset(folder: Place, announced_at: float, why: str) -> None:
+    """Store that the build of a dataset has failed. `announced_at` is the time of its announcement, in Unix seconds.
+
+    A failure to store it costs a warning, because the error of the build counts more.
+    """
+
+    def withdrawn(change: Change) -> Change:
+        if change.field != BUILD or change.refused or change.at != announced_at:
+            return change
+        return replace(change, at=round(time.time(), 3), begun=announced_at, refused=why)
+
+    try:
+        _rewrite(folder, lambda changes: [withdrawn(change) for change in changes])
+    except (TenfoldError, OSError) as error:
+        _log.warning("the training %s goes on saying that a dataset is being built for it: %s", folder, error)
 
 
 def request_dataset(folder: Place, values: Mapping[str, Any], by: str, promised: tuple[float, ...] = ()) -> Change:
     """Request that a training ends before its next epoch, because another one continues it on a new dataset.
 
     `values` are the settings of the new dataset that differ. The same request is stored once. `promised` is what the
-    advice says of it. If the dataset was announced, what the advice said then counts: the build may have slowed the
-    training down since. Raises as `request_changes` does, and BadInput if another dataset was requested before.
+    advice says of it. If the dataset was announced, what the advice said then counts, because the build may have slowed
+    the training down since. But it counts no more if the training has taken other changes since.
+
+    Raises as `request_changes` does, and BadInput if another dataset was requested before.
     """
     change = Change(DATASET, values_in_words(values), round(time.time(), 3), _name_of(by), promised=promised)
     require_under_way(folder)
@@ -202,8 +228,8 @@ def request_dataset(folder: Place, values: Mapping[str, Any], by: str, promised:
         if same_in(changes):
             return [*changes]
         build = _build_in(changes, change.value)
-        request = replace(change, promised=build.promised, begun=build.at) if build else change
-        return [*(each for each in changes if each != build), request]
+        request = replace(_with_first_promise(change, build, changes), begun=build.at) if build else change
+        return [*_without(changes, build), request]
 
     if requested := same_in(load_changes(folder)):  # A waiting run repeats the request every few seconds.
         return requested
@@ -314,8 +340,21 @@ def from_numbers(settings: TrainingSettings, numbers: Sequence[float]) -> InEffe
 
 
 def _build_in(changes: Iterable[Change], value: object) -> Change | None:
-    """Return the announcement of a dataset, by its settings in words; None if there is none."""
-    return next((each for each in changes if each.field == BUILD and each.value == value), None)
+    """Return the announcement of a dataset, by its settings in words; None if there is none, or it was withdrawn."""
+    return next((each for each in changes if each.field == BUILD and each.value == value and not each.refused), None)
+
+
+def _without(changes: Iterable[Change], change: Change | None) -> list[Change]:
+    return [each for each in changes if each != change]
+
+
+def _with_first_promise(change: Change, announced: Change | None, changes: Iterable[Change]) -> Change:
+    """Return a change with the promise of its announcement, unless the training has taken other changes since."""
+    if announced is None or any(
+        each.epoch and each.at >= announced.at and each.field not in _OF_DATASETS for each in changes
+    ):
+        return change
+    return replace(change, promised=announced.promised)
 
 
 def _settings_under_way(folder: Place) -> TrainingSettings:
