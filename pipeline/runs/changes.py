@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from pipeline import storage
 from pipeline.config.automatic import TrainingSettings, training_settings
 from pipeline.config.declarations import ChangesAtEpoch, ChangesDataset
-from pipeline.config.settings import declared, settings_for, validated
+from pipeline.config.settings import MAX_TRAINED_EPOCHS, declared, settings_for, validated
 from pipeline.errors import BadInput, ConflictError, DatasetError, SettingsError, TenfoldError
 from pipeline.runs.files import CHANGES, RESULT, RUN, read_required, require_run_format
 from pipeline.runs.offers import promised_of
@@ -278,7 +278,7 @@ def load_changes(folder: Place) -> list[Change]:
 
 def first_epoch(changes: Iterable[Change]) -> int:
     """Return the first epoch (from 1) of a training. One that continues another one begins with a later epoch."""
-    return max((change.epoch for change in changes if change.field == CONTINUES), default=1)
+    return max([1, *(change.epoch for change in changes if change.field == CONTINUES)])
 
 
 def newest_values(settings: Mapping[str, Any], changes: Iterable[Change]) -> dict[str, Any]:
@@ -415,7 +415,7 @@ def _parsed(content: bytes | None) -> list[Change]:
 
 
 def _is_whole(change: Change) -> bool:
-    """Return whether all fields have their types. Others may write the file, and the pages read it."""
+    """Return whether each field has a possible value. Others may write the file, and the pages read it."""
     texts = change.field, change.by, change.refused
     numbers = change.at, change.epoch, change.measured, change.begun, *change.promised
     return (
@@ -423,6 +423,7 @@ def _is_whole(change: Change) -> bool:
         and change.field in (*_OF_DATASETS, *declared(ChangesAtEpoch))
         and isinstance(change.value, int | float | str)
         and isinstance(change.epoch, int)
+        and 0 <= change.epoch <= MAX_TRAINED_EPOCHS
         and all(isinstance(number, int | float) and isfinite(number) for number in numbers)
         and (isinstance(change.value, str) or isfinite(change.value))
         and len(change.promised) in (0, 3)

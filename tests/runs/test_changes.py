@@ -13,10 +13,12 @@ import pytest
 from pipeline.config.automatic import TrainingSettings, training_settings
 from pipeline.errors import BadInput, DatasetError, SettingsError
 from pipeline.runs.changes import (
+    CONTINUES,
     Change,
     InEffect,
     as_numbers,
     changeable_settings,
+    first_epoch,
     from_numbers,
     in_effect,
     load_changes,
@@ -170,6 +172,8 @@ def test_a_value_that_somebody_wrote_into_the_file_is_checked(tmp_path: Path):
         {"by": 1},
         {"refused": None},
         {"epoch": 1.5},
+        {"epoch": -1},
+        {"epoch": 10_001},
         {"measured": "x"},
         {"measured": math.nan},
         {"promised": [1.0]},
@@ -186,6 +190,11 @@ def test_a_line_with_a_field_of_another_type_is_left_out(tmp_path: Path, damaged
     lines = [json.dumps(asdict(whole) | damaged), json.dumps(asdict(whole))]
     (tmp_path / CHANGES).write_text("\n".join(lines) + "\n")
     assert load_changes(tmp_path) == [whole]
+
+
+@pytest.mark.parametrize(("epochs", "first"), [([], 1), ([0], 1), ([3], 3)])
+def test_a_training_begins_with_its_first_epoch_or_a_later_one(epochs: list[int], first: int):
+    assert first_epoch([Change(CONTINUES, "prepare=resize", 1.0, "Ada", epoch=epoch) for epoch in epochs]) == first
 
 
 def test_only_settings_of_the_input_and_of_checkpoints_change():

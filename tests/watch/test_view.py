@@ -127,6 +127,19 @@ def test_an_interval_with_two_epochs_counts_in_both() -> None:
     assert len(_by_epoch(np.empty(0), steps_per_epoch=40, before=0)) == 0
 
 
+def test_a_damaged_number_of_steps_makes_no_more_epochs_than_a_training_can_have() -> None:
+    pieces = _by_epoch(np.array([10, 20, 10**9]), 1, 0)
+    assert pieces["epoch"].max() == len(pieces) == 10_000
+
+
+@pytest.mark.parametrize("epoch", [-1, -(10**9), 0, 10**9])
+def test_a_damaged_epoch_in_the_changes_leaves_the_page_as_it_is(run: Path, epoch: int) -> None:
+    expected = page_data(run, is_over=False)["columns"]["spent"]
+    change = Change(CONTINUES, "x", 1.0, "a", epoch=epoch)
+    (run / CHANGES).write_text(json.dumps(asdict(change)) + "\n")
+    assert page_data(run, is_over=False)["columns"]["spent"] == expected
+
+
 def test_means_are_weighted_by_steps() -> None:
     batches = pandas.DataFrame({"steps": [99.0, 1.0], "step/time_ms": [20.0, 2020.0]})
     assert _per_step(batches, "step/time_ms") == 40
