@@ -252,11 +252,16 @@ def _values_of_dataset(earlier: _Earlier, after: Mapping[str, Any]) -> dict[str,
 
 
 def _companions(training: Place, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the values that belong to these: those of the dataset that is built or requested, or else of an offer."""
+    """Return the values that belong to these: those of the dataset that is requested or built, or else of an offer.
+
+    A dataset that is built counts only if it was offered when its build began. A person chose the others as a whole.
+    """
     texts = {name: str(value) for name, value in values.items()}
-    of_dataset = (each for each in load_changes(training) if each.field in (BUILD, DATASET) and not each.refused)
-    requested = [str(each.value) for each in of_dataset]
-    known = [dict(pair.split("=", 1) for pair in each.split(", ") if "=" in pair) for each in requested]
+    changes = load_changes(training)
+    offered = [each for each in reversed(changes) if each.field == BUILD and not each.refused and each.promised]
+    of_dataset = [change for change in (requested_dataset(changes), *offered) if change]
+    words = [str(each.value) for each in of_dataset]
+    known = [dict(pair.split("=", 1) for pair in each.split(", ") if "=" in pair) for each in words]
     known += [{name: str(value) for name, value in offer.change.items()} for offer in load_offers(training)]
     return next((each for each in known if texts.items() <= each.items()), {})
 

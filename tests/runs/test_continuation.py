@@ -202,6 +202,33 @@ def test_the_promise_is_another_one_if_the_training_changes_during_the_build(run
     assert change.begun > 0
 
 
+def test_what_was_offered_comes_before_what_a_person_chose_to_build(run: Run, source: Path):
+    (run.folder / OFFERS).write_text(json.dumps({"offers": [OFFER]}))
+    chosen = continued_settings(run.folder, {"prepare": "resize", "prepare_size": 64})
+    announce_continuation(chosen, "Ada")  # It was killed.
+    offered = continued_settings(run.folder, {"prepare": "resize"})
+    assert offered.prepare_size == 36
+    announce_continuation(offered, "Ada")
+    announce_continuation(chosen, "Ben")
+    # The build may have slowed the training down, which then offers something else.
+    other = {**OFFER, "change": {"prepare": "resize", "prepare_size": 48}}
+    (run.folder / OFFERS).write_text(json.dumps({"offers": [other]}))
+    assert continued_settings(run.folder, {"prepare": "resize"}).prepare_size == 36
+    request_continuation(offered, load(built(offered, source)), "Ada")
+    assert continued_settings(run.folder, {"prepare": "resize"}).prepare_size == 36
+
+
+def test_what_is_requested_comes_before_what_is_built(run: Run, source: Path):
+    (run.folder / OFFERS).write_text(json.dumps({"offers": [OFFER]}))
+    first = continued_settings(run.folder, {"prepare": "resize"})
+    later = {**OFFER, "change": {"prepare": "resize", "prepare_size": 48}}
+    (run.folder / OFFERS).write_text(json.dumps({"offers": [later]}))
+    second = continued_settings(run.folder, {"prepare": "resize"})
+    announce_continuation(second, "Ben")
+    request_continuation(first, load(built(first, source)), "Ada")
+    assert (second.prepare_size, continued_settings(run.folder, {"prepare": "resize"}).prepare_size) == (48, 36)
+
+
 @pytest.mark.parametrize("also", [{}, {"prepare_size": 256}, {"cache": "auto", "prefetch_batches": 4}])
 def test_a_promise_counts_if_the_new_run_has_all_its_values(run: Run, source: Path, also: dict[str, Any]):
     """It may name values that the training has already."""
