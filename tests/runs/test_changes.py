@@ -25,8 +25,8 @@ from pipeline.runs.changes import (
     replace_changes,
     request_changes,
 )
-from pipeline.runs.files import CHANGES, RESULT, RUN, RUN_FORMAT
-from pipeline.runs.offers import Offer, save_offers
+from pipeline.runs.files import CHANGES, OFFERS, RESULT, RUN, RUN_FORMAT
+from pipeline.runs.offers import Offer, load_offers, save_offers
 from tests.runs.one_change import request_change
 
 
@@ -96,6 +96,16 @@ def test_a_request_comes_with_what_the_training_promises_of_it(tmp_path: Path):
     requested = request_changes(folder, {"prefetch_batches": "16", "shuffle_megabytes": 8}, "Ada")
     assert [change.promised for change in requested] == [(1.6, 1.5, 1.75), ()]
     assert load_changes(folder) == requested
+
+
+@pytest.mark.parametrize("promised", [[], [1.6], [1.6, 1.5, math.nan], [1.6, 1.5, math.inf], [1.6, 1.5, 10**400]])
+def test_a_damaged_promise_leaves_the_request_readable(tmp_path: Path, promised: list[float]):
+    folder = training(tmp_path, {})
+    offer = {"change": {"prefetch_batches": 16}, "words": "w", "promised": promised}
+    (folder / OFFERS).write_text(json.dumps({"offers": [offer]}))
+    assert load_changes(folder) == [] == load_offers(folder)
+    change = request_change(folder, "prefetch_batches", 16, by="Ada")
+    assert load_changes(folder) == [change]
 
 
 def test_nothing_changes_in_a_complete_training(tmp_path: Path):
