@@ -79,6 +79,11 @@ class Change:
         return f"{self.field}={_as_set(self.value)}"
 
     @property
+    def dataset_values(self) -> dict[str, str]:
+        """The settings of its dataset, with the texts of their values."""
+        return dict(pair.split("=", 1) for pair in str(self.value).split(", ") if "=" in pair)
+
+    @property
     def build_times(self) -> tuple[float, float]:
         """Begin and end of the build of its dataset, in Unix seconds. The end may be infinite. No build: (0, 0)."""
         if self.begun:
@@ -248,6 +253,11 @@ def requested_dataset(changes: Iterable[Change]) -> Change | None:
     return next((each for each in changes if each.field == DATASET and not each.refused), None)
 
 
+def builds_under_way(changes: Iterable[Change]) -> list[Change]:
+    """Return the announcements of datasets, without those that were withdrawn. A build may have been killed since."""
+    return [each for each in changes if each.field == BUILD and not each.refused]
+
+
 def take_over(folder: Place, change: Change) -> None:
     """Write into a training which change it continues another training with, unless it is written already."""
     if not any(each.field == CONTINUES for each in load_changes(folder)):
@@ -341,7 +351,7 @@ def from_numbers(settings: TrainingSettings, numbers: Sequence[float]) -> InEffe
 
 def _build_in(changes: Iterable[Change], value: object) -> Change | None:
     """Return the announcement of a dataset, by its settings in words; None if there is none, or it was withdrawn."""
-    return next((each for each in changes if each.field == BUILD and each.value == value and not each.refused), None)
+    return next((each for each in builds_under_way(changes) if each.value == value), None)
 
 
 def _without(changes: Iterable[Change], change: Change | None) -> list[Change]:

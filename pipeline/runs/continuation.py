@@ -24,10 +24,10 @@ from pipeline.config.workspace import workspace_of
 from pipeline.dataset.manifest import Dataset, load_allowed
 from pipeline.errors import BadInput, DatasetError, SettingsError
 from pipeline.runs.changes import (
-    BUILD,
     DATASET,
     Change,
     announce_dataset,
+    builds_under_way,
     changeable_settings,
     dataset_settings,
     load_changes,
@@ -258,10 +258,8 @@ def _companions(training: Place, values: Mapping[str, Any]) -> Mapping[str, Any]
     """
     texts = {name: str(value) for name, value in values.items()}
     changes = load_changes(training)
-    offered = [each for each in reversed(changes) if each.field == BUILD and not each.refused and each.promised]
-    of_dataset = [change for change in (requested_dataset(changes), *offered) if change]
-    words = [str(each.value) for each in of_dataset]
-    known = [dict(pair.split("=", 1) for pair in each.split(", ") if "=" in pair) for each in words]
+    offered = [each for each in reversed(builds_under_way(changes)) if each.promised]
+    known = [change.dataset_values for change in (requested_dataset(changes), *offered) if change]
     known += [{name: str(value) for name, value in offer.change.items()} for offer in load_offers(training)]
     return next((each for each in known if texts.items() <= each.items()), {})
 
