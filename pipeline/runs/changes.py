@@ -176,8 +176,8 @@ def announce_dataset(folder: Place, values: Mapping[str, Any], by: str, promised
     """Store that a dataset is being built on which another training will continue this one. This one goes on meanwhile.
 
     The arguments are those of `request_dataset`. An earlier announcement of the same dataset is replaced, because its
-    build was killed; its promise stays as there. Nothing is stored if the training already ends for a new dataset, or
-    is complete.
+    build was killed. Its promise still counts, unless the training has taken other changes since. Nothing is stored if
+    the training already ends for a new dataset, or is complete.
 
     Returns:
         The announcement, for `withdraw_dataset`.
@@ -216,7 +216,7 @@ def request_dataset(folder: Place, values: Mapping[str, Any], by: str, promised:
 
     `values` are the settings of the new dataset that differ. The same request is stored once. `promised` is what the
     advice says of it. If the dataset was announced, what the advice said then counts, because the build may have slowed
-    the training down since. But it counts no more if the training has taken other changes since.
+    the training down since, unless the training has taken other changes since.
 
     Raises as `request_changes` does, and BadInput if another dataset was requested before.
     """
