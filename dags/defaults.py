@@ -13,9 +13,11 @@ from pydantic import BaseModel
 from dags.form import form
 from dags.form_settings import FORM_SETTINGS
 from dags.notify import deadline, notifiers
-from dags.xcom_keys import FAILURE
+from dags.small import EXTRACT
+from dags.xcom_keys import ANNOUNCED, FAILURE
 from pipeline.config.settings import Settings, settings_of_command_line
 from pipeline.errors import TenfoldError
+from pipeline.storage import place_of
 
 RETRIES = 2
 """Attempts after the first one, for failures without a rule."""
@@ -59,7 +61,7 @@ def dag_defaults(
             "retries": RETRIES,
             "retry_delay": timedelta(seconds=15),
             "retry_policy": ExceptionRetryPolicy(_rules()),
-            "on_failure_callback": store_failure,
+            "on_failure_callback": [store_failure, withdraw_announcement],
         },
     }
 
@@ -76,6 +78,18 @@ def store_failure(context: Any) -> None:
     # Airflow hides secrets in logs, but not in XComs.
     hidden = str(redact(message)).encode("utf-8", "backslashreplace").decode()  # A file name may not be UTF-8.
     context["ti"].xcom_push(key=FAILURE, value=hidden[:MAX_CHARACTERS])
+
+
+def withdraw_announcement(context: Any) -> None:
+    """Store in the training that a run continues that its dataset is not built any more, unless it is complete."""
+    if "exception" not in context:  # As in `store_failure`.
+        return
+    if announced := context["ti"].xcom_pull(task_ids=EXTRACT, key=ANNOUNCED):
+        from pipeline.runs.changes import withdraw_dataset
+        from pipeline.runs.continuation import BUILD_FAILED
+
+        training, announced_at = announced
+        withdraw_dataset(place_of(training), announced_at, BUILD_FAILED)
 
 
 def long_task_retries() -> dict[str, Any]:

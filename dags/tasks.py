@@ -13,7 +13,7 @@ from dags.gpu_pool import GPU_POOL, pool_command
 from dags.notify import notify
 from dags.schedule import require_zone
 from dags.small import plan_of_run, skip_to_commit
-from dags.xcom_keys import DATASET_PLACE, PLAN, SETTINGS, WORSE
+from dags.xcom_keys import ANNOUNCED, DATASET_PLACE, PLAN, SETTINGS, WORSE
 from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import SettingsError
 from pipeline.storage import place_of
@@ -55,7 +55,8 @@ def extract(for_training: bool, example_kind: str = "images") -> list[str]:
 
         _require_continued_once(settings, run.run_type)
         require_before_listing(settings)
-        announce_continuation(settings, _person(run))
+        if build := announce_continuation(settings, _person(run)):
+            context["ti"].xcom_push(key=ANNOUNCED, value=[settings.continues, build.at])
         _warn_of_slots(settings)
     ranges = divide(settings)
     # Airflow maps over the returned value, so the settings and the snapshot are separate XComs.

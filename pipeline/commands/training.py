@@ -38,13 +38,13 @@ _OUTCOME = printer_at("pipeline.runs.outcome:outcome_text")
 )
 def run(options: argparse.Namespace) -> Result:
     """Build a dataset from images or a table, then train on it."""
-    from pipeline.runs.continuation import announce_continuation
+    from pipeline.runs.continuation import announced
     from pipeline.stages.build import build
 
     settings = settings_of(options)
-    announce_continuation(settings, psutil.Process().username())
-    built = build(settings, for_training=True)
-    return {**built, **_trained(settings, place_of(built["dataset"]))}
+    with announced(settings, psutil.Process().username()):
+        built = build(settings, for_training=True)
+        return {**built, **_trained(settings, place_of(built["dataset"]))}
 
 
 @command(
@@ -128,14 +128,14 @@ def _continued(training: Place, values: Mapping[str, str], by: str) -> Result:
     If the command is killed, the same command goes on.
     """
     from pipeline.runs.changes import load_changes
-    from pipeline.runs.continuation import announce_continuation, continued_settings
+    from pipeline.runs.continuation import announced, continued_settings
     from pipeline.stages.build import build
 
     settings = continued_settings(training, values)
-    announce_continuation(settings, by)
-    built = build(settings, for_training=True)
-    dataset = place_of(built["dataset"])
-    _end_continued(settings, dataset, by)
+    with announced(settings, by):
+        built = build(settings, for_training=True)
+        dataset = place_of(built["dataset"])
+        _end_continued(settings, dataset, by)
     # Again, with the changes that the training has taken meanwhile.
     settings = continued_settings(training, values)
     result = {**built, **_trained(settings, dataset)}

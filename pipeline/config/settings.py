@@ -61,6 +61,8 @@ from pipeline.storage import BucketPath, Place, is_bucket, place_of
 
 SHARDS_PER_SERVER = 10
 """Each training server gets this many training shards, unless `num_shards` sets their number."""
+MAX_TRAINED_EPOCHS = 10_000
+"""The largest value of `epochs`."""
 MAX_PREFETCHED = 1024
 """The largest value of `prefetch_batches`."""
 MAX_BATCH_SIZE = 65_536
@@ -208,7 +210,7 @@ class _SettingsBeforeGate(BaseModel):
         None,
         title="Epochs",
         ge=1,
-        le=10_000,
+        le=MAX_TRAINED_EPOCHS,
         description="Passes over the training examples. With patience, a training can end earlier. Empty: 10 for "
         "images. For a table, it follows from the number of rows.",
     )

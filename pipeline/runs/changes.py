@@ -16,15 +16,15 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline import storage
 from pipeline.config.automatic import TrainingSettings, training_settings
 from pipeline.config.declarations import ChangesAtEpoch, ChangesDataset
-from pipeline.config.settings import declared, settings_for, validated
-from pipeline.errors import BadInput, ConflictError, DatasetError, SettingsError
+from pipeline.config.settings import MAX_TRAINED_EPOCHS, declared, settings_for, validated
+from pipeline.errors import BadInput, ConflictError, DatasetError, SettingsError, TenfoldError
 from pipeline.runs.files import CHANGES, RESULT, RUN, read_required, require_run_format
 from pipeline.runs.offers import promised_of
 from pipeline.storage import Place
@@ -56,7 +56,7 @@ class Change:
     field: str
     value: int | float | str
     at: float
-    """Time of the request, in Unix seconds."""
+    """Time of the request, or of the withdrawal of an announcement, in Unix seconds."""
     by: str
     """Who requested it: a person, or `advice`."""
     epoch: int = 0
@@ -69,7 +69,7 @@ class Change:
     measured: float = 0.0
     """How many times faster it was; 0 if no whole epochs before and after the change show it yet."""
     begun: float = 0.0
-    """When the build of its dataset began, in Unix seconds; it ended with the request. 0 if no build is known."""
+    """When the build of its dataset began, in Unix seconds; it ended at the time `at`. 0 if no build has ended."""
 
     @property
     def words(self) -> str:
@@ -77,6 +77,18 @@ class Change:
         if self.field in _OF_DATASETS:
             return f"{self.value} on a new dataset"
         return f"{self.field}={_as_set(self.value)}"
+
+    @property
+    def dataset_values(self) -> dict[str, str]:
+        """The settings of its dataset, with the texts of their values."""
+        return dict(pair.split("=", 1) for pair in str(self.value).split(", ") if "=" in pair)
+
+    @property
+    def build_times(self) -> tuple[float, float]:
+        """Begin and end of the build of its dataset, in Unix seconds. The end may be infinite. No build: (0, 0)."""
+        if self.begun:
+            return self.begun, self.at
+        return (self.at, inf) if self.field == BUILD else (0.0, 0.0)
 
     @property
     def is_requested(self) -> bool:
@@ -160,32 +172,59 @@ def request_changes(
     return requested
 
 
-def announce_dataset(folder: Place, values: Mapping[str, Any], by: str, promised: tuple[float, ...] = ()) -> None:
+def announce_dataset(folder: Place, values: Mapping[str, Any], by: str, promised: tuple[float, ...] = ()) -> Change:
     """Store that a dataset is being built on which another training will continue this one. This one goes on meanwhile.
 
-    The arguments are those of `request_dataset`. The same announcement is stored once. Nothing is stored if the
-    training already ends for a new dataset.
+    The arguments are those of `request_dataset`. An earlier announcement of the same dataset is replaced, because its
+    build was killed. Its promise still counts, unless the training has taken other changes since. Nothing is stored if
+    the training already ends for a new dataset, or is complete.
+
+    Returns:
+        The announcement, for `withdraw_dataset`.
     """
     build = Change(BUILD, values_in_words(values), round(time.time(), 3), _name_of(by), promised=promised)
 
     def added(changes: Sequence[Change]) -> list[Change]:
-        return [*changes] if _dataset_in(changes) or _build_in(changes, build.value) else [*changes, build]
+        if requested_dataset(changes) or (folder / RESULT).exists():
+            return [*changes]
+        killed = _build_in(changes, build.value)
+        return [*_without(changes, killed), _with_first_promise(build, killed, changes)]
 
     _rewrite(folder, added)
+    return build
+
+
+def withdraw_dataset(folder: Place, announced_at: float, why: str) -> None:
+    """Store that the build of a dataset has failed. `announced_at` is the time of its announcement, in Unix seconds.
+
+    A failure to store it costs a warning, because the error of the build counts more.
+    """
+
+    def withdrawn(change: Change) -> Change:
+        if change.field != BUILD or change.refused or change.at != announced_at:
+            return change
+        return replace(change, at=round(time.time(), 3), begun=announced_at, refused=why)
+
+    try:
+        _rewrite(folder, lambda changes: [withdrawn(change) for change in changes])
+    except (TenfoldError, OSError) as error:
+        _log.warning("the training %s goes on saying that a dataset is being built for it: %s", folder, error)
 
 
 def request_dataset(folder: Place, values: Mapping[str, Any], by: str, promised: tuple[float, ...] = ()) -> Change:
     """Request that a training ends before its next epoch, because another one continues it on a new dataset.
 
     `values` are the settings of the new dataset that differ. The same request is stored once. `promised` is what the
-    advice says of it. If the dataset was announced, what the advice said then counts: the build may have slowed the
-    training down since. Raises as `request_changes` does, and BadInput if another dataset was requested before.
+    advice says of it. If the dataset was announced, what the advice said then counts, because the build may have slowed
+    the training down since, unless the training has taken other changes since.
+
+    Raises as `request_changes` does, and BadInput if another dataset was requested before.
     """
     change = Change(DATASET, values_in_words(values), round(time.time(), 3), _name_of(by), promised=promised)
     require_under_way(folder)
 
     def same_in(changes: Sequence[Change]) -> Change | None:
-        requested = _dataset_in(changes)
+        requested = requested_dataset(changes)
         if requested and requested.value != change.value:
             raise BadInput(f"the training {folder} already ends for another dataset: {requested}")
         return requested
@@ -194,8 +233,8 @@ def request_dataset(folder: Place, values: Mapping[str, Any], by: str, promised:
         if same_in(changes):
             return [*changes]
         build = _build_in(changes, change.value)
-        request = replace(change, promised=build.promised, begun=build.at) if build else change
-        return [*(each for each in changes if each != build), request]
+        request = replace(_with_first_promise(change, build, changes), begun=build.at) if build else change
+        return [*_without(changes, build), request]
 
     if requested := same_in(load_changes(folder)):  # A waiting run repeats the request every few seconds.
         return requested
@@ -205,8 +244,18 @@ def request_dataset(folder: Place, values: Mapping[str, Any], by: str, promised:
 
 def require_under_way(folder: Place) -> None:
     """Refuse a training that another one cannot continue, unless it has ended for that. Raises as `request_changes`."""
-    if not _dataset_in(load_changes(folder)):
+    if not requested_dataset(load_changes(folder)):
         _settings_under_way(folder)
+
+
+def requested_dataset(changes: Iterable[Change]) -> Change | None:
+    """Return the request for which a training ends; None if there is none."""
+    return next((each for each in changes if each.field == DATASET and not each.refused), None)
+
+
+def builds_under_way(changes: Iterable[Change]) -> list[Change]:
+    """Return the announcements of datasets, without those that were withdrawn. A build may have been killed since."""
+    return [each for each in changes if each.field == BUILD and not each.refused]
 
 
 def take_over(folder: Place, change: Change) -> None:
@@ -239,7 +288,7 @@ def load_changes(folder: Place) -> list[Change]:
 
 def first_epoch(changes: Iterable[Change]) -> int:
     """Return the first epoch (from 1) of a training. One that continues another one begins with a later epoch."""
-    return max((change.epoch for change in changes if change.field == CONTINUES), default=1)
+    return max([1, *(change.epoch for change in changes if change.field == CONTINUES)])
 
 
 def newest_values(settings: Mapping[str, Any], changes: Iterable[Change]) -> dict[str, Any]:
@@ -300,14 +349,22 @@ def from_numbers(settings: TrainingSettings, numbers: Sequence[float]) -> InEffe
     return InEffect(settings.model_copy(update=values), int(kept_from))
 
 
-def _dataset_in(changes: Iterable[Change]) -> Change | None:
-    """Return the request for which a training ends; None if there is none."""
-    return next((each for each in changes if each.field == DATASET and not each.refused), None)
-
-
 def _build_in(changes: Iterable[Change], value: object) -> Change | None:
-    """Return the announcement of a dataset, by its settings in words; None if there is none."""
-    return next((each for each in changes if each.field == BUILD and each.value == value), None)
+    """Return the announcement of a dataset, by its settings in words; None if there is none, or it was withdrawn."""
+    return next((each for each in builds_under_way(changes) if each.value == value), None)
+
+
+def _without(changes: Iterable[Change], change: Change | None) -> list[Change]:
+    return [each for each in changes if each != change]
+
+
+def _with_first_promise(change: Change, announced: Change | None, changes: Iterable[Change]) -> Change:
+    """Return a change with the promise of its announcement, unless the training has taken other changes since."""
+    if announced is None or any(
+        each.epoch and each.at >= announced.at and each.field not in _OF_DATASETS for each in changes
+    ):
+        return change
+    return replace(change, promised=announced.promised)
 
 
 def _settings_under_way(folder: Place) -> TrainingSettings:
@@ -368,7 +425,7 @@ def _parsed(content: bytes | None) -> list[Change]:
 
 
 def _is_whole(change: Change) -> bool:
-    """Return whether all fields have their types. Others may write the file, and the pages read it."""
+    """Return whether each field has a possible value. Others may write the file, and the pages read it."""
     texts = change.field, change.by, change.refused
     numbers = change.at, change.epoch, change.measured, change.begun, *change.promised
     return (
@@ -376,6 +433,7 @@ def _is_whole(change: Change) -> bool:
         and change.field in (*_OF_DATASETS, *declared(ChangesAtEpoch))
         and isinstance(change.value, int | float | str)
         and isinstance(change.epoch, int)
+        and 0 <= change.epoch <= MAX_TRAINED_EPOCHS
         and all(isinstance(number, int | float) and isfinite(number) for number in numbers)
         and (isinstance(change.value, str) or isfinite(change.value))
         and len(change.promised) in (0, 3)

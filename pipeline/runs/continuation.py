@@ -9,7 +9,8 @@ Each step can be repeated after a kill: the dataset is complete or is completed,
 training under way ends before the same epoch again, and its last checkpoint stays.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,24 +24,29 @@ from pipeline.config.workspace import workspace_of
 from pipeline.dataset.manifest import Dataset, load_allowed
 from pipeline.errors import BadInput, DatasetError, SettingsError
 from pipeline.runs.changes import (
-    BUILD,
     DATASET,
     Change,
     announce_dataset,
+    builds_under_way,
     changeable_settings,
     dataset_settings,
     load_changes,
     newest_settings,
     replace_changes,
     request_dataset,
+    requested_dataset,
     require_under_way,
     values_in_words,
+    withdraw_dataset,
 )
 from pipeline.runs.files import RESULT, RUN, read_required, require_run_format, with_moved_dataset
 from pipeline.runs.offers import load_offers
 from pipeline.runs.run import checkpoint_name, load_result, training_place
 from pipeline.runs.training_settings import settings_of_training
 from pipeline.storage import Place, place_of
+
+BUILD_FAILED = "the build of its dataset has failed"
+"""Why an announcement is withdrawn."""
 
 
 class _Earlier(NamedTuple):
@@ -103,23 +109,46 @@ def needs_end(settings: Settings, dataset: Dataset, run_id: str) -> bool:
     return not ((training / RESULT).exists() or any(training.glob("checkpoints/*.npz")))
 
 
-def announce_continuation(settings: Settings, by: str) -> None:
+def announce_continuation(settings: Settings, by: str) -> Change | None:
     """Store in the training `settings.continues`, if there is one, that a run begins to build a dataset for it.
 
     What the training promises of the change at this moment is stored, too: the build may use the cores of the training,
     whose later offers would be about the slower steps.
 
+    A training that ends for a new dataset already is left as it is. Its old dataset may be gone.
+
+    Returns:
+        The announcement, for `withdraw_dataset` if the build fails; None if there is none.
+
     Raises:
         SettingsError: The training is in another workspace, or the administrator does not allow one of its places.
+        BadInput: The training is complete, takes no changes, or cannot be continued on a new dataset.
         DatasetError: There is no training.
     """
     if not settings.continues:
-        return
+        return None
     training = place_of(settings.continues)
-    earlier, after = _load_earlier(training), settings.model_dump()
     _require_workspace_of(training, settings)
-    if values := _values_of_dataset(earlier, after):
-        announce_dataset(training, values, by, _promised(training, values, after))
+    require_folder(training)
+    if requested_dataset(load_changes(training)):
+        return None
+    require_under_way(training)
+    earlier, after = _load_earlier(training), settings.model_dump()
+    _require_continuable(training, earlier)
+    values = _values_of_dataset(earlier, after)
+    return announce_dataset(training, values, by, _promised(training, values, after)) if values else None
+
+
+@contextmanager
+def announced(settings: Settings, by: str) -> Iterator[None]:
+    """Announce a dataset as `announce_continuation` does, and withdraw it if the block fails before its request."""
+    build = announce_continuation(settings, by)
+    try:
+        yield
+    except BaseException:  # Also if a person interrupts the command.
+        if build:
+            withdraw_dataset(place_of(settings.continues), build.at, BUILD_FAILED)
+        raise
 
 
 def request_continuation(settings: Settings, dataset: Dataset, by: str) -> Change:
@@ -223,11 +252,14 @@ def _values_of_dataset(earlier: _Earlier, after: Mapping[str, Any]) -> dict[str,
 
 
 def _companions(training: Place, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the values that belong to these: those of the dataset that is built or requested, or else of an offer."""
+    """Return the values that belong to these: those of the dataset that is requested or built, or else of an offer.
+
+    A dataset that is built counts only if it was offered when its build began. A person chose the others as a whole.
+    """
     texts = {name: str(value) for name, value in values.items()}
-    of_dataset = (each for each in load_changes(training) if each.field in (BUILD, DATASET) and not each.refused)
-    requested = [str(each.value) for each in of_dataset]
-    known = [dict(pair.split("=", 1) for pair in each.split(", ") if "=" in pair) for each in requested]
+    changes = load_changes(training)
+    offered = [each for each in reversed(builds_under_way(changes)) if each.promised]
+    known = [change.dataset_values for change in (requested_dataset(changes), *offered) if change]
     known += [{name: str(value) for name, value in offer.change.items()} for offer in load_offers(training)]
     return next((each for each in known if texts.items() <= each.items()), {})
 

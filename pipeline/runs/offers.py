@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import Any
 
 from pipeline.runs.files import OFFERS, read_or_empty
@@ -29,11 +30,19 @@ def load_offers(folder: Place) -> list[Offer]:
     """Return the offers of a training; none if the file is missing, or another user of the folder damaged it."""
     try:
         return [
-            Offer(dict(each["change"]), str(each["words"]), tuple(map(float, each["promised"])))
+            Offer(dict(each["change"]), str(each["words"]), _promise_of(each["promised"]))
             for each in read_or_empty(folder / OFFERS)["offers"]
         ]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return []
+
+
+def _promise_of(numbers: Iterable[Any]) -> tuple[float, ...]:
+    """Return a promise. Raises ValueError if it is none, because its request would make an unreadable line."""
+    promised = tuple(map(float, numbers))
+    if len(promised) != 3 or not all(map(isfinite, promised)):
+        raise ValueError(f"{promised} is no promise")
+    return promised
 
 
 def promised_of(folder: Place, field: str, value: Any) -> tuple[float, ...]:

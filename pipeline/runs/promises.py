@@ -94,12 +94,13 @@ def with_measurements(
 
     begun = Counter(change.epoch for change in changes if change.epoch and not change.refused)
     cached = {change.epoch for change in changes if change.field == "cache"}
-    found = whole_epochs(record)
+    found, builds = whole_epochs(record), [*changes]
     is_comparable = continued and _machine_in(continued) == _machine_in(record.parent)
     if continued and is_comparable and len(earlier := _epochs_before(continued)):
         found = pandas.concat([earlier, found])
+        builds += load_changes(continued)
     borders = [1, *sorted(begun), int(found.index.max()) + 1 if len(found) else 1]
-    found = found.assign(is_beside_build=_are_beside_build(found, changes))
+    found = found.assign(is_beside_build=_are_beside_build(found, builds))
     gains = {}
     for before, epoch, after in zip(borders, borders[1:], borders[2:], strict=False):
         old, new = found.loc[before : epoch - 1], found.loc[epoch : after - 1]
@@ -124,8 +125,8 @@ def _are_beside_build(epochs: "pandas.DataFrame", changes: Iterable[Change]) -> 
     """Return which epochs a build of a dataset for this training may have slowed down, by their number."""
     begins, found = epochs["time"] - epochs["whole_s"], epochs["time"] < 0
     for change in changes:
-        if change.begun:
-            found |= (epochs["time"] > change.begun) & (begins < change.at)
+        build_begin, build_end = change.build_times
+        found |= (epochs["time"] > build_begin) & (begins < build_end)
     return found
 
 

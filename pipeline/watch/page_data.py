@@ -1,12 +1,19 @@
 """All that a page shows of a training, as JSON has it."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from pipeline.runs.changes import DATASET, dataset_settings, load_changes, newest_values
+from pipeline.runs.changes import (
+    Change,
+    builds_under_way,
+    dataset_settings,
+    load_changes,
+    newest_values,
+    requested_dataset,
+)
 from pipeline.runs.files import RunFiles, load_files
 from pipeline.runs.offers import load_offers
 from pipeline.watch.heartbeats import Heartbeats
@@ -73,26 +80,34 @@ def _changes(files: RunFiles, training: Path, is_over: bool, builds_dataset: boo
     """Return what changed in a training and when, and the values of the settings that can still change."""
     changes = load_changes(training)
     values = {} if is_over else newest_values(files.settings, changes)
-    is_ending = any(change.field == DATASET and not change.refused for change in changes)
     # As `continued_settings` refuses them. A window of several dates is in a folder of this name.
     has_window = Path(str(files.run.get("dataset", ""))).parent.name == "windows"
-    can_continue = builds_dataset and not (is_ending or has_window or files.settings.get("callbacks"))
+    can_continue = builds_dataset and not (requested_dataset(changes) or has_window or files.settings.get("callbacks"))
     names = dataset_settings(files.settings["example_kind"]) if values and can_continue else []
     values |= {name: files.settings[name] for name in names if name in files.settings}
     return {
         "sentences": [str(change) for change in changes],
         "values": [*values.items()],
         "need_dataset": names,
-        "offers": _offers(training, values),
+        "offers": _offers(training, values, changes),
     }
 
 
-def _offers(training: Path, values: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return what the training offers to change, in words, and the new values. What was requested is left out."""
+def _offers(training: Path, values: Mapping[str, Any], changes: Iterable[Change]) -> list[tuple[str, dict[str, Any]]]:
+    """Return what the training offers to change, in words, and the new values.
+
+    What was requested is left out, and a dataset that is being built.
+    """
+    built = [each.dataset_values for each in builds_under_way(changes)]
+
+    def is_open(change: Mapping[str, Any]) -> bool:
+        differing = {name: str(value) for name, value in change.items() if values[name] != value}
+        return bool(differing) and differing not in built
+
     return [
         (offer.words, dict(offer.change))
         for offer in load_offers(training)
-        if offer.change.keys() <= values.keys() and any(values[name] != offer.change[name] for name in offer.change)
+        if offer.change.keys() <= values.keys() and is_open(offer.change)
     ]
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas
 
+from pipeline.config.settings import MAX_TRAINED_EPOCHS
 from pipeline.evaluation.best_epoch import EPOCH_METRICS
 from pipeline.monitor.aggregation import HIGHEST
 from pipeline.monitor.diagnosis import PARTS, seconds_by_epoch
@@ -211,6 +212,8 @@ def _by_epoch(last_steps: Array, steps_per_epoch: int, before: int) -> pandas.Da
     The first interval begins after `before` steps, at the end of an epoch.
     """
     last_steps = np.maximum.accumulate(last_steps)  # A retry goes back, until the overview has been updated.
+    # Others may write the files of a training. No number in them may take all of the memory.
+    last_steps = np.minimum(last_steps, steps_per_epoch * MAX_TRAINED_EPOCHS)
     ends = np.arange(before + steps_per_epoch, last_steps[-1] if len(last_steps) else 0, steps_per_epoch)
     lasts = np.union1d(last_steps[last_steps > before], ends).astype(int)
     return pandas.DataFrame(

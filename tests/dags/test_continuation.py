@@ -68,7 +68,7 @@ def test_a_run_announces_its_dataset_before_it_is_built(
     make_images: MakeImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The build may slow down the other training, which has promised something before."""
-    from dags import tasks
+    from dags import defaults, tasks
 
     source = make_images({"a": 12, "b": 12})
     values = {"workspace": str(tmp_path), "source_uri": str(source)}
@@ -82,13 +82,29 @@ def test_a_run_announces_its_dataset_before_it_is_built(
     started = SimpleNamespace(
         run_type="manual", logical_date=None, run_after=datetime.now(UTC), run_id="later", triggering_user_name="ada"
     )
-    context = {"dag_run": started, "dag": SimpleNamespace(timetable=None)}
+    pushed: dict[str, Any] = {}
+    instance = SimpleNamespace(
+        xcom_push=lambda key, value: pushed.update({key: value}), xcom_pull=lambda task_ids, key: pushed.get(key)
+    )
+    context = {"dag_run": started, "dag": SimpleNamespace(timetable=None), "ti": instance}
     monkeypatch.setattr(tasks, "get_current_context", lambda: context)
     monkeypatch.setattr(tasks, "settings_of_run", lambda _: settings)
     monkeypatch.setattr(tasks, "require_zone", lambda *_: None)
     monkeypatch.setattr("pipeline.stages.extract.divide", divide)
     with pytest.raises(BadInput, match="no build"):
         tasks.extract.function(for_training=True)
+    assert not load_changes(run.folder)[0].refused  # Airflow may try the task again.
+
+    callbacks = defaults.dag_defaults("image_training", (), 1.0)["default_args"]["on_failure_callback"]
+    for failed in ({"ti": instance}, {"ti": instance, "exception": BadInput("no build")}):
+        is_in_task = "exception" in failed
+        for callback in callbacks:
+            callback(failed)
+        [build] = load_changes(run.folder)
+        assert bool(build.refused) == is_in_task
+    assert build.refused == "the build of its dataset has failed"
+    pushed.clear()
+    defaults.withdraw_announcement({"ti": instance, "exception": BadInput("no announcement")})
 
 
 @pytest.mark.parametrize("run_type", ["scheduled", "backfill", "asset_triggered"])

@@ -13,18 +13,20 @@ import pytest
 from pipeline.config.automatic import TrainingSettings, training_settings
 from pipeline.errors import BadInput, DatasetError, SettingsError
 from pipeline.runs.changes import (
+    CONTINUES,
     Change,
     InEffect,
     as_numbers,
     changeable_settings,
+    first_epoch,
     from_numbers,
     in_effect,
     load_changes,
     replace_changes,
     request_changes,
 )
-from pipeline.runs.files import CHANGES, RESULT, RUN, RUN_FORMAT
-from pipeline.runs.offers import Offer, save_offers
+from pipeline.runs.files import CHANGES, OFFERS, RESULT, RUN, RUN_FORMAT
+from pipeline.runs.offers import Offer, load_offers, save_offers
 from tests.runs.one_change import request_change
 
 
@@ -94,6 +96,16 @@ def test_a_request_comes_with_what_the_training_promises_of_it(tmp_path: Path):
     requested = request_changes(folder, {"prefetch_batches": "16", "shuffle_megabytes": 8}, "Ada")
     assert [change.promised for change in requested] == [(1.6, 1.5, 1.75), ()]
     assert load_changes(folder) == requested
+
+
+@pytest.mark.parametrize("promised", [[], [1.6], [1.6, 1.5, math.nan], [1.6, 1.5, math.inf], [1.6, 1.5, 10**400]])
+def test_a_damaged_promise_leaves_the_request_readable(tmp_path: Path, promised: list[float]):
+    folder = training(tmp_path, {})
+    offer = {"change": {"prefetch_batches": 16}, "words": "w", "promised": promised}
+    (folder / OFFERS).write_text(json.dumps({"offers": [offer]}))
+    assert load_changes(folder) == [] == load_offers(folder)
+    change = request_change(folder, "prefetch_batches", 16, by="Ada")
+    assert load_changes(folder) == [change]
 
 
 def test_nothing_changes_in_a_complete_training(tmp_path: Path):
@@ -170,6 +182,8 @@ def test_a_value_that_somebody_wrote_into_the_file_is_checked(tmp_path: Path):
         {"by": 1},
         {"refused": None},
         {"epoch": 1.5},
+        {"epoch": -1},
+        {"epoch": 10_001},
         {"measured": "x"},
         {"measured": math.nan},
         {"promised": [1.0]},
@@ -186,6 +200,11 @@ def test_a_line_with_a_field_of_another_type_is_left_out(tmp_path: Path, damaged
     lines = [json.dumps(asdict(whole) | damaged), json.dumps(asdict(whole))]
     (tmp_path / CHANGES).write_text("\n".join(lines) + "\n")
     assert load_changes(tmp_path) == [whole]
+
+
+@pytest.mark.parametrize(("epochs", "first"), [([], 1), ([0], 1), ([3], 3)])
+def test_a_training_begins_with_its_first_epoch_or_a_later_one(epochs: list[int], first: int):
+    assert first_epoch([Change(CONTINUES, "prepare=resize", 1.0, "Ada", epoch=epoch) for epoch in epochs]) == first
 
 
 def test_only_settings_of_the_input_and_of_checkpoints_change():

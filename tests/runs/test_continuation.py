@@ -1,6 +1,7 @@
 """What a training on a new dataset requests of the training that it continues, and what is refused."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from pipeline.commands import training
 from pipeline.config.settings import Settings, settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import BadInput, DatasetError, SettingsError
-from pipeline.runs.changes import BUILD, DATASET, load_changes, replace_changes
+from pipeline.runs.changes import BUILD, DATASET, announce_dataset, load_changes, replace_changes, withdraw_dataset
 from pipeline.runs.continuation import (
     announce_continuation,
     continued_settings,
@@ -102,11 +103,12 @@ def test_the_promise_is_that_of_the_moment_at_which_the_build_began(run: Run, so
     [build] = load_changes(run.folder)
     assert str(build) == "once it is built: prepare=resize, prepare_size=36 on a new dataset, requested by Ada"
     (run.folder / OFFERS).write_text(json.dumps({"offers": [{**OFFER, "promised": [9.0, 8.0, 10.0]}]}))
-    announce_continuation(settings, "Ada")  # Again, after a kill.
-    assert load_changes(run.folder) == [build]
+    announce_continuation(settings, "Ben")  # Again, after a kill.
+    [again] = load_changes(run.folder)
+    assert again == replace(build, at=again.at, by="Ben")
     assert continued_settings(run.folder, {"prepare": "resize"}).prepare_size == 36
     change = requested(run, source, prepare="resize")
-    assert (change.promised, change.begun) == ((1.6, 1.5, 1.7), build.at)
+    assert (change.promised, change.begun) == ((1.6, 1.5, 1.7), again.at)
     announce_continuation(settings, "Ada")
     assert load_changes(run.folder) == [change]
 
@@ -119,14 +121,112 @@ def test_only_a_run_that_continues_a_training_of_its_workspace_announces_a_datas
     assert load_changes(run.folder) == []
 
 
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"advice": "off"}, "has advice=off, so it takes no changes"),
+        ({"callbacks": "mine:callback"}, "has callbacks, whose state a new training would not have"),
+    ],
+)
+def test_no_dataset_is_built_for_a_training_that_cannot_be_continued(run: Run, changed: dict[str, str], words: str):
+    settings = continued_settings(run.folder, {"compression": "gzip"})
+    content = json.loads((run.folder / RUN).read_text())
+    (run.folder / RUN).write_text(json.dumps({**content, "settings": {**content["settings"], **changed}}))
+    with pytest.raises(BadInput, match=words):
+        announce_continuation(settings, "Ada")
+    assert load_changes(run.folder) == []
+
+
+def test_no_dataset_is_built_for_a_complete_training(run: Run):
+    settings = continued_settings(run.folder, {"compression": "gzip"})
+    (run.folder / RESULT).write_text('{"run": "x"}')
+    with pytest.raises(BadInput, match="is complete, so nothing can change in it"):
+        announce_continuation(settings, "Ada")
+    announce_dataset(run.folder, {"compression": "gzip"}, "Ada")  # It may have ended in this moment.
+    assert load_changes(run.folder) == []
+
+
+def test_a_run_is_repeated_without_the_dataset_of_the_training_before(run: Run, source: Path):
+    settings = continued_settings(run.folder, {"compression": "gzip"})
+    request = requested(run, source, compression="gzip")
+    shutil.rmtree(run.dataset)
+    (run.folder / RESULT).write_text('{"run": "x"}')
+    announce_continuation(settings, "Ada")
+    assert load_changes(run.folder) == [request]
+
+
 def test_the_command_announces_the_dataset_before_it_is_built(run: Run, monkeypatch: pytest.MonkeyPatch):
     def build(settings: Settings, for_training: bool) -> None:
-        assert [change.field for change in load_changes(run.folder)] == [BUILD]
+        announced = load_changes(run.folder)[-1]
+        assert (announced.field, announced.refused) == (BUILD, "")
         raise BadInput("no build")
 
     monkeypatch.setattr("pipeline.stages.build.build", build)
     with pytest.raises(BadInput, match="no build"):
         training._continued(run.folder, {"compression": "gzip"}, "Ada")
+    [build_line] = load_changes(run.folder)
+    assert str(build_line) == (
+        "compression=gzip on a new dataset, requested by Ada, was refused: the build of its dataset has failed"
+    )
+    assert 0 < build_line.begun <= build_line.at
+    with pytest.raises(BadInput, match="no build"):
+        training._continued(run.folder, {"compression": "gzip"}, "Ada")
+    assert [bool(change.refused) for change in load_changes(run.folder)] == [True, True]
+
+
+def test_a_build_withdraws_no_later_announcement_of_the_same_dataset(run: Run):
+    settings = continued_settings(run.folder, {"compression": "gzip"})
+    first = announce_continuation(settings, "Ada")
+    assert first is not None
+    again = replace(first, at=first.at + 9)
+    replace_changes(run.folder, {first: again})
+    withdraw_dataset(run.folder, first.at, "why")
+    assert load_changes(run.folder) == [again]
+
+
+def test_a_failure_to_withdraw_costs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    (tmp_path / "changes.jsonl").mkdir()
+    withdraw_dataset(tmp_path, 1.0, "why")
+    assert "goes on saying that a dataset is being built" in caplog.text
+
+
+def test_the_promise_is_another_one_if_the_training_changes_during_the_build(run: Run, source: Path):
+    (run.folder / OFFERS).write_text(json.dumps({"offers": [OFFER]}))
+    settings = continued_settings(run.folder, {"prepare": "resize"})
+    announce_continuation(settings, "Ada")
+    taken = request_change(run.folder, "prefetch_batches", 9, by="Ada")
+    replace_changes(run.folder, {taken: replace(taken, epoch=2)})
+    (run.folder / OFFERS).write_text(json.dumps({"offers": [{**OFFER, "promised": [1.2, 1.1, 1.3]}]}))
+    change = request_continuation(settings, load(built(settings, source)), "Ada")
+    assert change.promised == (1.2, 1.1, 1.3)
+    assert change.begun > 0
+
+
+def test_what_was_offered_comes_before_what_a_person_chose_to_build(run: Run, source: Path):
+    (run.folder / OFFERS).write_text(json.dumps({"offers": [OFFER]}))
+    chosen = continued_settings(run.folder, {"prepare": "resize", "prepare_size": 64})
+    announce_continuation(chosen, "Ada")  # It was killed.
+    offered = continued_settings(run.folder, {"prepare": "resize"})
+    assert offered.prepare_size == 36
+    announce_continuation(offered, "Ada")
+    announce_continuation(chosen, "Ben")
+    # The build may have slowed the training down, which then offers something else.
+    other = {**OFFER, "change": {"prepare": "resize", "prepare_size": 48}}
+    (run.folder / OFFERS).write_text(json.dumps({"offers": [other]}))
+    assert continued_settings(run.folder, {"prepare": "resize"}).prepare_size == 36
+    request_continuation(offered, load(built(offered, source)), "Ada")
+    assert continued_settings(run.folder, {"prepare": "resize"}).prepare_size == 36
+
+
+def test_what_is_requested_comes_before_what_is_built(run: Run, source: Path):
+    (run.folder / OFFERS).write_text(json.dumps({"offers": [OFFER]}))
+    first = continued_settings(run.folder, {"prepare": "resize"})
+    later = {**OFFER, "change": {"prepare": "resize", "prepare_size": 48}}
+    (run.folder / OFFERS).write_text(json.dumps({"offers": [later]}))
+    second = continued_settings(run.folder, {"prepare": "resize"})
+    announce_continuation(second, "Ben")
+    request_continuation(first, load(built(first, source)), "Ada")
+    assert (second.prepare_size, continued_settings(run.folder, {"prepare": "resize"}).prepare_size) == (48, 36)
 
 
 @pytest.mark.parametrize("also", [{}, {"prepare_size": 256}, {"cache": "auto", "prefetch_batches": 4}])

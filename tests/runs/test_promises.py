@@ -12,7 +12,7 @@ from pipeline.errors import DatasetError, SettingsError
 from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.limits import Limit
 from pipeline.monitor.record import RecordSink, rows
-from pipeline.runs.changes import CONTINUES, DATASET, Change, load_changes
+from pipeline.runs.changes import BUILD, CONTINUES, DATASET, Change, load_changes
 from pipeline.runs.files import CHANGES, RUN
 from pipeline.runs.promises import (
     TABLE,
@@ -237,6 +237,27 @@ def test_a_change_beside_the_build_of_a_dataset_is_not_measured(tmp_path: Path, 
     build = Change(DATASET, "prepare=resize", at=third_began + 9, by="ann", refused="why", begun=third_began + 0.1)
     assert [each.measured for each in with_measurements(record, [change, build], epochs)] == [0.0, 0.0]
     assert with_measurements(record, [change, replace(build, begun=0.0)], epochs)[0].measured == 2.5
+
+
+@pytest.mark.parametrize("refused", ["", "the training was in its last epoch"])
+def test_a_change_beside_a_build_that_has_no_end_is_not_measured(tmp_path: Path, refused: str):
+    record = record_of(tmp_path, [50.0, 50.0, 20.0, 20.0])
+    build = Change(BUILD, "prepare=resize", at=end_of(tmp_path, epoch=2) + 0.1, by="ann", refused=refused)
+    assert [each.measured for each in with_measurements(record, [CHANGE, build], 9)] == [0.0, 0.0]
+    later = replace(build, at=end_of(tmp_path, epoch=4) + 0.1)
+    assert [each.measured for each in with_measurements(record, [CHANGE, later], 9)] == [2.5, 0.0]
+
+
+def test_a_failed_build_beside_the_continued_training_does_not_count(tmp_path: Path):
+    earlier, later = (tmp_path / "runs" / "run" / name for name in ("earlier", "later"))
+    record_of(earlier / "record", [60.0, 60.0, 60.0, 120.0, 120.0])
+    record_of(later / "record", [40.0, 40.0], from_epoch=6)
+    began = end_of(earlier / "record", epoch=3) + 0.1
+    failed = Change(BUILD, "prepare=resize", at=began + 1000, by="ann", refused="why", begun=began)
+    (earlier / CHANGES).write_text(json.dumps(asdict(failed)) + "\n")
+    change = Change(CONTINUES, "compression=gzip", at=began + 2000, by="ann", epoch=6, promised=PROMISED)
+    [measured] = with_measurements(later / "record", [change], 8, earlier)
+    assert measured.measured == pytest.approx(60 / 40, abs=1e-3)
 
 
 def test_trainings_on_different_machines_are_not_compared(tmp_path: Path):

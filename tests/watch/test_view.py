@@ -11,13 +11,15 @@ import numpy as np
 import pandas
 import pytest
 
+from pipeline.config.automatic import training_settings
 from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.gpu_columns import busy_pct
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.report.utilization import MAX_LINES
-from pipeline.runs.changes import CONTINUES, Change
+from pipeline.runs.changes import BUILD, CONTINUES, DATASET, Change
 from pipeline.runs.files import CHANGES, RUN_FORMAT
+from pipeline.runs.offers import Offer, save_offers
 from pipeline.tuning.stages import StageCosts, save_stages
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.page_data import page_data, span_of
@@ -125,6 +127,45 @@ def test_an_interval_with_two_epochs_counts_in_both() -> None:
         "epoch": [1, 1, 2, 2, 3, 4],
     }
     assert len(_by_epoch(np.empty(0), steps_per_epoch=40, before=0)) == 0
+
+
+def test_a_damaged_number_of_steps_makes_no_more_epochs_than_a_training_can_have() -> None:
+    pieces = _by_epoch(np.array([10, 20, 10**9]), 1, 0)
+    assert pieces["epoch"].max() == len(pieces) == 10_000
+
+
+@pytest.mark.parametrize("epoch", [-1, -(10**9), 0, 10**9])
+def test_a_damaged_epoch_in_the_changes_leaves_the_page_as_it_is(run: Path, epoch: int) -> None:
+    expected = page_data(run, is_over=False)["columns"]["spent"]
+    change = Change(CONTINUES, "x", 1.0, "a", epoch=epoch)
+    (run / CHANGES).write_text(json.dumps(asdict(change)) + "\n")
+    assert page_data(run, is_over=False)["columns"]["spent"] == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "refused", "is_offered"),
+    [
+        (BUILD, "prepare=resize, prepare_size=36", "", False),
+        (BUILD, "prepare_size=36, prepare=resize", "", False),
+        (BUILD, "prepare=resize, prepare_size=36", "its build has failed", True),
+        (BUILD, "prepare=resize, prepare_size=64", "", True),
+        (BUILD, "compression=gzip", "", True),
+        (DATASET, "compression=gzip", "", False),
+    ],
+)
+def test_a_dataset_that_is_being_built_is_not_offered(
+    run: Path, field: str, value: str, refused: str, is_offered: bool
+) -> None:
+    described = json.loads((run / "run.json").read_text())
+    settings = training_settings({"advice": "show", "epochs": EPOCHS}).model_dump()
+    (run / "run.json").write_text(json.dumps({**described, "settings": {**described["settings"], **settings}}))
+    change = {"prepare": "resize", "prepare_size": 36}
+    save_offers(run, [Offer(change, "1.6 times faster", (1.6, 1.5, 1.75))])
+    (run / CHANGES).write_text(json.dumps(asdict(Change(field, value, 1.0, "Ada", refused=refused))) + "\n")
+    changes = page_data(run, is_over=False)["status"]["changes"]
+    assert changes["offers"] == ([("1.6 times faster", change)] if is_offered else [])
+    # A build may have been killed: a person can request any dataset by its settings.
+    assert bool(changes["need_dataset"]) == (field == BUILD)
 
 
 def test_means_are_weighted_by_steps() -> None:
