@@ -125,8 +125,9 @@ def test_tables_of_which_one_lacks_a_column_become_one_training(live: Live) -> N
     assert sum(split.examples for split in window.splits.values()) == window.table["rows"] == len(DATES) * ROWS
     missing = {column["name"]: column["missing"] for column in window.table["columns"]}
     assert missing == {"number": 0, "color": ROWS, "label": 0}
-    # Without the color, no more than about half of the labels can be predicted.
-    assert load_result(run.parent)["metrics"]["val_accuracy"] > 0.8
+    # Two epochs rank the labels by the color, and without it, the area would be about one half. They are too few for
+    # probabilities on the right side of one half.
+    assert load_result(run.parent)["metrics"]["val_auc"] > 0.75
     evaluation = json.loads((run.parent / "evaluation.json").read_text())
     assert evaluation["examples"] == window.splits["validation"].examples > 0
     assert "color" in (run.parent / "report.html").read_text()
