@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -891,18 +892,33 @@ def test_a_limited_search_reports_how_many_trainings_it_covers(
     assert (found["found"], found["searched"], found["total"]) == (0, 100, 134)
 
 
+def add_unread(client: Client, trained: Path, name: str) -> None:
+    """Add copies of a training, which are the only ones that no search has read."""
+    from tests.plugins.airflow_runs import add_run
+
+    listed(client, logged_in("viewer", "us"), "?search=other")  # It reads all others.
+    for index in range(MIN_READ + 5):
+        folder = trained.with_name(f"{name} {index}")
+        shutil.copytree(trained, folder, dirs_exist_ok=True)
+        os.utime(folder / "result.json", (2e9 + index, 2e9))
+        add_run("ours", f"{name} {index}", str(folder))
+
+
+def test_a_search_reads_trainings_even_if_it_took_all_of_its_time_to_find_the_runs(
+    client: Client, many: None, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_unread(client, trained, "unseen")
+    clock = iter([0.0, 1e6])
+    monkeypatch.setattr("plugins.training_monitor.listing.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("plugins.training_monitor.listing.BUDGET_S", 3600)
+    assert listed(client, logged_in("viewer", "us"), "?search=unseen")["later"] == 0
+
+
 def test_a_search_without_time_continues_with_the_next_request(
     client: Client, many: None, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each request is short, also after a start of the API server, when no training is in memory."""
-    from tests.plugins.airflow_runs import add_run
-
-    listed(client, logged_in("viewer", "us"), "?search=other")  # It reads all others.
-    for number in range(MIN_READ + 5):
-        folder = trained.with_name(f"unread {number}")
-        shutil.copytree(trained, folder, dirs_exist_ok=True)
-        os.utime(folder / "result.json", (2e9 + number, 2e9))
-        add_run("ours", f"unread {number}", str(folder))
+    add_unread(client, trained, "unread")
     who = logged_in("viewer", "us")
     monkeypatch.setattr("plugins.training_monitor.listing.BUDGET_S", 0)
     first, second, third = (listed(client, who, "?search=model:small+unread") for _ in range(3))
