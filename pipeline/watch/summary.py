@@ -226,9 +226,13 @@ class Summaries:
 
 
 class _Budget:
-    """The time in which trainings are read."""
+    """The time in which trainings are read.
+
+    It begins anew with the first of them, because a look at thousands that were read before may take all of it.
+    """
 
     def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
         self._end = time.monotonic() + seconds
         self._read = 0
 
@@ -238,8 +242,11 @@ class _Budget:
 
     def allows_one_more(self) -> bool:
         """Whether one more training may be read. Some always may, so that each call comes closer to the end."""
+        now = time.monotonic()
+        if not self._read:
+            self._end = now + self._seconds
         self._read += 1
-        return self._read <= MIN_READ or time.monotonic() < self._end
+        return self._read <= MIN_READ or now < self._end
 
 
 def summary(

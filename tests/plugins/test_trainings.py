@@ -23,7 +23,18 @@ from pipeline.runs.decision import Decision
 from pipeline.runs.files import RUN_FORMAT
 from pipeline.storage import place_of, write_json
 from pipeline.system.parallel import start_in_thread
-from pipeline.watch.summary import GONE, LATER, MIN_READ, READERS, UNANSWERED, Summaries, Summary, Training, summary
+from pipeline.watch.summary import (
+    GONE,
+    LATER,
+    MIN_READ,
+    READERS,
+    UNANSWERED,
+    Summaries,
+    Summary,
+    Training,
+    _Budget,
+    summary,
+)
 from standins.fake_gcs import FakeGcs, Fault
 from tests.report.rich import rich_run
 from tests.tuning.compared import compared
@@ -902,6 +913,13 @@ def add_unread(client: Client, trained: Path, name: str) -> None:
         shutil.copytree(trained, folder, dirs_exist_ok=True)
         os.utime(folder / "result.json", (2e9 + index, 2e9))
         add_run("ours", f"{name} {index}", str(folder))
+
+
+def test_the_time_to_read_trainings_begins_with_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, *[100.0] * MIN_READ, 109.0, 111.0])
+    monkeypatch.setattr("pipeline.watch.summary.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    budget = _Budget(10.0)
+    assert [budget.allows_one_more() for _ in range(MIN_READ + 2)] == [True] * (MIN_READ + 1) + [False]
 
 
 def test_a_search_reads_trainings_even_if_it_took_all_of_its_time_to_find_the_runs(
