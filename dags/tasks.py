@@ -243,7 +243,7 @@ def servers(settings: dict[str, Any], dataset: str) -> PokeReturnValue:
 
 
 def _person(run: Any) -> str:
-    """Return who triggered a run, or its id if nobody is named."""
+    """Return the user who triggered a run, or the id of the run if no user did."""
     return str(getattr(run, "triggering_user_name", None) or run.run_id)
 
 

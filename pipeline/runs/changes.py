@@ -254,7 +254,7 @@ def requested_dataset(changes: Iterable[Change]) -> Change | None:
 
 
 def builds_under_way(changes: Iterable[Change]) -> list[Change]:
-    """Return the announcements of datasets, without those that were withdrawn. A build may have been killed since."""
+    """Return the announcements that were not withdrawn. A killed build leaves its announcement."""
     return [each for each in changes if each.field == BUILD and not each.refused]
 
 

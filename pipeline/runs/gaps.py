@@ -113,7 +113,7 @@ def gaps_between(dates: Sequence[str], steps: Steps) -> Iterator[Gap]:
 
 
 def gap_until(now: datetime, newest: str, steps: Steps) -> Gap | None:
-    """Return the dates after the newest one that are over; None if there is none, or no usual step."""
+    """Return the dates that have ended after the newest one; None if there are none, or if no step is usual."""
     step = steps.of(newest)
     if step is None:
         return None

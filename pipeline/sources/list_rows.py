@@ -67,7 +67,7 @@ def open_rows(place: Place, options: SourceOptions, is_range: bool = False) -> I
 
 
 def _are_intact(rows: Place, checksum: Place) -> bool:
-    """Whether the rows of a list are those that were written. `checksum` is the file with their checksum."""
+    """Whether the stored rows of a list have the checksum in the file `checksum`."""
     crc32c = read_kept(checksum)
     return crc32c is not None and rows.is_file() and has_checksum(rows, crc32c)
 

@@ -228,7 +228,7 @@ class Summaries:
 class _Budget:
     """The time in which trainings are read.
 
-    It begins anew with the first of them, because a look at thousands that were read before may take all of it.
+    The time starts again at the first training that is read: to look at thousands of known ones may take all of it.
     """
 
     def __init__(self, seconds: float) -> None:

@@ -90,7 +90,7 @@ def intervals(folder: Path, kind: str, span: Span | None = None, steps_before: i
 
 
 def steps_before(folder: Path, steps_per_epoch: int) -> int:
-    """Return the number of steps before the first one of a training. One that continues another one counts on."""
+    """Return the number of the last step before a training: 0, unless it continues another one."""
     return (first_epoch(load_changes(folder)) - 1) * steps_per_epoch
 
 
