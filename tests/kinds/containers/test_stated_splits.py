@@ -94,8 +94,8 @@ def test_a_row_is_named_even_if_its_image_has_a_name(tmp_path: Path, copies: str
 def test_one_range_warns_of_splits_that_are_not_used(tmp_path: Path, copies: str, caplog: pytest.LogCaptureFixture):
     write_parquet(tmp_path / "speed-test.parquet", "split", ["fold1"] * 8)
     options = SourceOptions(copies=copies)
-    ranges = key_ranges(tmp_path, options, 2, 1)
     with caplog.at_level(logging.WARNING):
+        ranges = key_ranges(tmp_path, options, 2, 1)
         assert [len(list(images_of(tmp_path, options, each))) for each in ranges] == [4, 4]
     unused, named = caplog.messages
     assert "has the split 'fold1'" in unused
