@@ -392,7 +392,7 @@ def _read(piece: Piece, file: Path, files: Files, options: SourceOptions) -> Des
                     if split is None:
                         description.no_split = description.no_split or item.split
                     description.states_splits |= bool(split)
-                    row = _row(item._replace(split=split or ""), container.key, number, copies)
+                    row = _row(item, split or "", container.key, number, copies)
                     number += 1
                     folders.add(row.name.rpartition(b"/")[0])
                     description.needs_folders |= not row.labels
@@ -435,7 +435,7 @@ def batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([pa.array(column, field.type) for column, field in zip(columns, ROWS, strict=True)], ROWS)
 
 
-def _row(image: ContainedImage, container: str, number: int, copies: "_Copies") -> Row:
+def _row(image: ContainedImage, split: str, container: str, number: int, copies: "_Copies") -> Row:
     content, name = image.content, in_one_spelling(image.name)
     suffix = suffix_of(name) or next((end for magic, end in _MAGIC if (content or b"").startswith(magic)), "")
     is_copy = content is not None and image.offset is None
@@ -443,7 +443,7 @@ def _row(image: ContainedImage, container: str, number: int, copies: "_Copies") 
         name=bytes_of(name or numbered(container, number, suffix)),
         suffix=suffix,
         labels=image.labels,
-        split=image.split,
+        split=split,
         group=image.group,
         offset=copies.add(content) if is_copy and content is not None else image.offset or 0,
         size=image.size if content is None else len(content),

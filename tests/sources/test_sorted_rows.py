@@ -1,7 +1,7 @@
 """Rows are sorted with little memory, and each range reads its own ones."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -66,9 +66,10 @@ def test_no_more_than_a_step_of_the_merge_is_in_memory(tmp_path: Path):
     count = 500_003
     rows = [(b"%07d" % (7 * number % count), number) for number in range(count)]
     before = pa.total_allocated_bytes()
-    sorted_rows._write(tmp_path / "runs", sorted_rows._runs(tables_of(rows, 10_000)), sorted_rows.PART_ROWS)
+    runs = sorted_rows._runs(tables_of(rows, 10_000))
+    spans = sorted_rows._write(tmp_path / "runs", runs, sorted_rows.PART_ROWS)
     last, most, held = b"", 0, 0
-    for step in sorted_rows._merged(tmp_path / "runs"):
+    for step in sorted_rows._merged(tmp_path / "runs", spans):
         keys = step["key"].to_pylist()
         assert keys == sorted(keys)
         assert keys[0] > last
@@ -79,22 +80,15 @@ def test_no_more_than_a_step_of_the_merge_is_in_memory(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("small_runs")
-def test_a_step_of_the_merge_of_many_runs_reads_few_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_step_of_the_merge_of_many_runs_holds_few_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Without a merge in groups, it would hold a part of each of 250 runs, 25 times as many rows as a run."""
-    read: list[int] = []
-    between, in_order = sorted_rows._between, sorted_rows._in_order
+    join = sorted_rows._joined
 
-    def counted(rows: pa.RecordBatch, first: bytes, end: bytes) -> pa.RecordBatch:
-        read.append(len(rows))
-        return between(rows, first, end)
+    def checked(rows: Mapping[int, pa.RecordBatch]) -> pa.Table:
+        assert len(rows) * sorted_rows.PART_ROWS < 6 * sorted_rows.RUN_ROWS
+        return join(rows)
 
-    def sorted_step(table: pa.Table) -> pa.Table:
-        assert sum(read) < 6 * sorted_rows.RUN_ROWS
-        read.clear()
-        return in_order(table)
-
-    monkeypatch.setattr(sorted_rows, "_between", counted)
-    monkeypatch.setattr(sorted_rows, "_in_order", sorted_step)
+    monkeypatch.setattr(sorted_rows, "_joined", checked)
     numbers = list(range(10_000))
     random.Random(1).shuffle(numbers)
     rows = [(b"%05d" % number, number) for number in numbers]

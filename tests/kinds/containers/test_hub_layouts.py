@@ -106,6 +106,12 @@ LAYOUTS = {
         classes=None,
         boxes=FOUND_BOXES,
     ),
+    "a list of structs in a struct": Layout(
+        {"image": PICTURES, "found": [{"objects": [{"kind": name} for name in names]} for names in ("ba", "c", "")]},
+        settings={"label_column": "found.objects.kind"},
+        labels=(("b", "a"), ("c",)),
+        classes=None,
+    ),
     "boxes as two corners (detection-datasets/coco)": Layout(
         {"image": PICTURES, **PIXELS, "objects": objects(CORNERS)},
         {"image": AN_IMAGE, "objects": OF_OBJECTS},
@@ -273,6 +279,10 @@ SENTENCES: dict[str, tuple[Layout, str]] = {
     "a column of splits that does not exist": (
         Layout({"image": PICTURES, "label": [1, 2, 3]}, settings={"split_column": "fold"}),
         "split_column is 'fold', but its columns are image, label: name one of these, or none",
+    ),
+    "images in place of splits": (
+        Layout({"image": PICTURES, "label": [1, 2, 3]}, settings={"split_column": "image"}),
+        "split_column is 'image', which holds images: name another column, or none",
     ),
     "a number for each class": (
         Layout({"image": PICTURES, "labels": [[0, 1, 0], [1, 0, 0], [0, 0, 1]]}),

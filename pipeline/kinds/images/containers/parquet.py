@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.kinds.images.hub_columns import IMAGES, HubColumns, is_bytes, is_image_struct, is_text, value
@@ -15,6 +15,7 @@ from pipeline.sources.folder import begins_as_image
 from pipeline.system.arrow import little_memory
 
 if TYPE_CHECKING:
+    from pyarrow import RecordBatch
     from pyarrow.parquet import ParquetFile
 
 BESIDE = ()
@@ -28,8 +29,8 @@ _BUFFER = 1 << 20
 
 
 class _Columns(NamedTuple):
-    image: str
-    is_struct: bool
+    content: str
+    """The bytes of the image."""
     path: str
     label: str
     boxes: str
@@ -43,8 +44,8 @@ class _Columns(NamedTuple):
     @property
     def names(self) -> list[str]:
         """The columns that are read. Of a struct with an image, its other fields are left out."""
-        parts = [f"{self.image}.{part}" for part in ("bytes", "path")] if self.is_struct else [self.image]
-        return [*parts, *filter(None, (self.path, self.label, self.boxes, self.split, self.group)), *self.sizes]
+        optional = filter(None, (self.path, self.label, self.boxes, self.split, self.group))
+        return [self.content, *optional, *self.sizes]
 
 
 def holds_images(file: IO[bytes]) -> bool:
@@ -96,7 +97,7 @@ def images(file: ContainerFile, options: SourceOptions) -> Iterator[Item]:
         batches = content.iter_batches(
             _rows_at_once(content.metadata), row_groups=groups, columns=names, use_threads=False
         )
-        rows = (row for batch in batches for row in batch.to_pylist())
+        rows = chain.from_iterable(_rows_of(batch, columns) for batch in batches)
         forms = BoxForms(columns.boxes)
         for number, row in enumerate(rows, file.first.row):
             if columns.boxes:
@@ -137,13 +138,12 @@ def _columns(file: "ParquetFile", known: HubColumns, options: SourceOptions) -> 
         raise ValueError(
             f"path_column is {image!r}, which holds {kind} instead of the bytes of images: name another column, or none"
         )
-    paths = () if is_struct else COLUMNS["path"]
+    path = next((name for name in COLUMNS["path"] if name in known.types and is_text(known.types[name])), "")
     label = known.label(options.label_column)
     boxes = known.boxes(label)
     return _Columns(
-        image=image,
-        is_struct=is_struct,
-        path=next((name for name in paths if name in known.types and is_text(known.types[name])), ""),
+        content=f"{image}.bytes" if is_struct else image,
+        path=f"{image}.path" if is_struct else path,
         label=label,
         boxes=boxes,
         split=_optional("split", known, options.split_column),
@@ -177,6 +177,8 @@ def _optional(role: str, known: HubColumns, wanted: str) -> str:
     if wanted and wanted not in known.types:
         columns = ", ".join(known.types)
         raise ValueError(f"{role}_column is {wanted!r}, but its columns are {columns}: name one of these, or none")
+    if wanted and is_image_struct(known.types[wanted]):
+        raise ValueError(f"{role}_column is {wanted!r}, which holds images: name another column, or none")
     return wanted or next((name for name in COLUMNS[role] if name in known.types), "")
 
 
@@ -185,11 +187,23 @@ def _rows_at_once(metadata: Any) -> int:
     return max(1, min(1024, BATCH_BYTES * int(metadata.num_rows) // max(1, size)))
 
 
+def _rows_of(batch: "RecordBatch", columns: _Columns) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a batch. A struct of an image becomes the columns `image.bytes` and `image.path`.
+
+    Arrow takes several times as long to make a dictionary of each struct.
+    """
+    names, cells = list[str](), list[list[Any]]()
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        is_split = columns.content == f"{name}.bytes"
+        parts = [f"{name}.{field.name}" for field in column.type] if is_split else [name]
+        names += parts
+        cells += [part.to_pylist() for part in (column.flatten() if is_split else [column])]
+    for row in zip(*cells, strict=True):
+        yield dict(zip(names, row, strict=True))
+
+
 def _image(row: dict[str, Any], number: int, columns: _Columns, options: SourceOptions) -> ContainedImage | Skipped:
-    content, path = value(row, columns.image), value(row, columns.path)
-    if columns.is_struct:
-        fields = content or {}
-        content, path = fields.get("bytes"), fields.get("path")
+    content, path = value(row, columns.content), value(row, columns.path)
     cell = value(row, columns.label)
     if columns.classes is None and not columns.boxes:
         require_no_vector(cell)
