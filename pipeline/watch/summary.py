@@ -22,6 +22,7 @@ from pipeline.errors import FormatError
 from pipeline.evaluation.answers import Metric
 from pipeline.evaluation.best_epoch import epoch_metric
 from pipeline.evaluation.one_label import ACCURACY
+from pipeline.evaluation.regression import MAE
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import last_row
 from pipeline.runs.decision import Outcome
@@ -94,6 +95,8 @@ class Summary:
     """The reason of the promotion, or of its refusal."""
     speed: float | None = None
     """Examples a second in the steps of the newest verdict."""
+    error: float | None = None
+    """The mean absolute error of the best model so far, on the same split as `accuracy`. Only a regression has one."""
     changed: Mapping[str, Any] | None = field(default=None, compare=False)
     """The settings that differ from their defaults; None if they are not known. All settings of thousands of trainings
     would need much memory."""
@@ -370,6 +373,7 @@ def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
         promotion=decision and decision.outcome,
         why=_text(decision and decision.reason),
         speed=_number(files.steps_judged.get("examples_per_s")),
+        error=value if metric is MAE else None,
     )
     return with_settings(of_training, files.settings)
 

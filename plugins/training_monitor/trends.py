@@ -82,6 +82,8 @@ def _numbers(row: Row, counts: Counts | None, worse: Mapping[str, str]) -> dict[
         "images": counts and counts.examples,
         "rejected": counts and counts.rejected,
         "accuracy": summary.accuracy,
+        # Rounded here as all pages write it, because JavaScript rounds a half to another digit.
+        "error": None if summary.error is None else float(f"{summary.error:.4g}"),
         "wait": summary.wait,
         "speed": summary.speed,
         "worse": dict(worse),

@@ -17,6 +17,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page
 
 from pipeline.evaluation.estimates import Estimate
+from pipeline.evaluation.scales import four_digits
 from pipeline.tuning.stages import StageCosts, save_stages
 from pipeline.watch.page_data import page_data, span_of
 from tests.browser import CUT_KEYS, Seen, blank, browser, patient, pixels_of
@@ -187,6 +188,13 @@ def test_a_bar_of_each_server_shows_the_stages_of_the_input(browser: Browser, tm
         section.locator("summary").click()
         assert section.locator("tbody tr").count() == 4
         assert seen.complaints == []
+
+
+def test_amounts_are_written_as_everywhere_else(opened: Opened) -> None:
+    values = [0, 1, 12.3, 999.96, 1234, -1234.6, 123456, 0.01234, 0.1, 0.01, 0.001, 0.0001]
+    values += [0.00009999, 1.2e-5, 1e-12, 9.9999e14, 1e15, 1.234e20]
+    found = of_module(opened(), "trend", f"{values}.map(m.four_digits)")
+    assert found == [four_digits(float(f"{value:.4g}")) for value in values]
 
 
 def test_the_x_axis_is_the_duration_and_can_be_switched(opened: Opened) -> None:

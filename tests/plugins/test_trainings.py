@@ -180,7 +180,7 @@ def test_a_complete_training_shows_its_figure_on_the_test_split(
 def test_a_regression_shows_its_error_and_is_sorted_after_accuracies(training: Path) -> None:
     (training / "best.json").write_text(json.dumps([{"epoch": 1, "model": "m", "metrics": {"val_mae": 1234.5}}]))
     found = summary(Training(training, is_over=False))
-    assert (found.accuracy, found.validation) == (None, "MAE 1,234")
+    assert (found.accuracy, found.error, found.validation) == (None, 1234.5, "MAE 1,234")
     # Airflow reads its configuration when it is imported.
     from plugins.training_monitor.listing import ListQuery, _sorted
     from plugins.training_monitor.rows import Row
@@ -1060,8 +1060,8 @@ def test_the_trend_of_a_dataset_name_has_its_last_trainings(
     assert (answer["names"], answer["shown"], answer["later"]) == (["birds", "shapes"], "birds", 0)
     assert [each["run_id"] for each in answer["trainings"]] == [f"birds {number}" for number in range(5, 35)]
     last = answer["trainings"][-1]
-    assert {name: last[name] for name in ("images", "rejected", "accuracy", "wait", "speed")} == {
-        "images": 50, "rejected": 3, "accuracy": 0.54, "wait": 0.2345, "speed": 500.0,
+    assert {name: last[name] for name in ("images", "rejected", "accuracy", "error", "wait", "speed")} == {
+        "images": 50, "rejected": 3, "accuracy": 0.54, "error": None, "wait": 0.2345, "speed": 500.0,
     }  # fmt: skip
     assert last["worse"] == {"speed": "It takes 500 examples a second; the 10 trainings before took 800 to 802."}
     assert not any(each["worse"] for each in answer["trainings"][:-1])
@@ -1069,6 +1069,20 @@ def test_the_trend_of_a_dataset_name_has_its_last_trainings(
     shapes = client.get("/trend.json?dataset_name=shapes", headers=who).json()
     assert (shapes["shown"], [each["run_id"] for each in shapes["trainings"]]) == ("shapes", ["run 1", "run 5"])
     assert client.get("/trend.json", headers=who).json()["shown"] == "birds"
+
+
+def test_the_trend_of_a_regression_has_its_error(client: Client, runs: None, trained: Path, tmp_path: Path) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    for number, mae in enumerate((1234.5, 900.0)):
+        folder = shutil.copytree(trained, tmp_path / str(number))
+        about = json.loads((folder / "run.json").read_text())
+        about["settings"]["dataset_name"] = "prices"
+        (folder / "run.json").write_text(json.dumps(about))
+        (folder / "result.json").write_text(json.dumps({**RESULT, "metrics": {"val_mae": mae}}))
+        add_run("ours", f"prices {number}", str(folder))
+    answer = client.get("/trend.json?dataset_name=prices", headers=logged_in("viewer", "us")).json()
+    assert [(each["accuracy"], each["error"]) for each in answer["trainings"]] == [(None, 1234.0), (None, 900.0)]
 
 
 def test_the_trend_is_of_dags_that_the_user_can_read(client: Client, runs: None) -> None:

@@ -14,11 +14,21 @@ function percent(value) {
 const accuracy = value => `${(100 * value).toFixed(1)}%`;
 const whole = value => value.toLocaleString("en", {maximumFractionDigits: 0});
 const three_digits = value => (Math.abs(value) >= 100 ? whole(value) : String(Number(value.toPrecision(3))));
+// As `four_digits` of `pipeline/evaluation/scales.py` writes it.
+export function four_digits(value) {
+  const four = Number(value.toPrecision(4));
+  const size = Math.abs(four);
+  if (four && (size < 1e-4 || size >= 1e15)) return four.toExponential().replace(/(e[+-])(\d)$/, "$10$2");
+  const exponent = Number(four.toExponential().split("e")[1]);
+  const digits = Math.max(0, 3 - exponent);
+  return four.toLocaleString("en", {minimumFractionDigits: digits, maximumFractionDigits: digits});
+}
 
 const CHARTS = [
   {id: "images", name: "Examples", text: whole},
   {id: "rejected", name: "Rejected examples", text: whole},
   {id: "accuracy", name: "Accuracy", text: accuracy},
+  {id: "error", name: "Mean absolute error", text: four_digits},
   {id: "wait", name: "Waiting for data", text: percent},
   {id: "speed", name: "Examples a second", text: three_digits},
 ];
@@ -62,10 +72,11 @@ function warning_of(training) {
 }
 
 function numbers_of(trainings) {
-  const head = ["Run", "Started", ...CHARTS.map(({name}) => name)];
+  const known = CHARTS.filter(({id}) => trainings.some(training => training[id] !== null));
+  const head = ["Run", "Started", ...known.map(({name}) => name)];
   const rows = [...trainings].reverse().map(training => [
     run_link(training, name_of(training)), day_of(training),
-    ...CHARTS.map(({id, text}) => (training[id] === null ? "" : text(training[id]))),
+    ...known.map(({id, text}) => (training[id] === null ? "" : text(training[id]))),
   ]);
   return table(head, rows, "Trend in numbers");
 }
