@@ -267,9 +267,9 @@ def backfilled(checkout: Path, source: Path, days: Sequence[date]) -> dict[str, 
 def dates_table(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     """Return what a date took with each checkout, by the medians, and in relation to the last checkout."""
     lines = [
-        f"| for each date of {IMAGES_OF_DATE} images | s | to the last row | CPU s | to the last row | tasks "
-        "| processes | rows in the database |",
-        "|---|---|---|---|---|---|---|---|",
+        f"| for each date of {IMAGES_OF_DATE} images | s | to the last row | CPU s | to the last row | s of its run "
+        "| s of its tasks, added up | tasks | processes | rows in the database |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     last = list(found.values())[-1]
     for name, rounds in found.items():
@@ -277,7 +277,8 @@ def dates_table(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
         for figure in ("s", "cpu_s"):
             shares = [each[figure] / other[figure] for each, other in zip(rounds, last, strict=True)]
             cells += [f"{median(each[figure] / each['dates'] for each in rounds):.2f}", f"{median(shares):.2f}"]
-        cells += [f"{median(each[figure] / each['dates'] for each in rounds):.1f}" for figure in ("tasks", "processes")]
+        for figure, digits in (("run_s", 2), ("tasks_s", 2), ("tasks", 1), ("processes", 1)):
+            cells.append(f"{median(each[figure] / each['dates'] for each in rounds):.{digits}f}")
         cells.append(f"{median(sum(each['rows'].values()) / each['dates'] for each in rounds):.0f}")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines

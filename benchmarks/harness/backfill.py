@@ -53,17 +53,31 @@ def main(source: str, folder: str, first: str, last: str) -> None:
 
 
 def measured(client: Client, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return seconds from the start of the first run to the end of the last, and the tasks of all."""
+    """Return seconds from the start of the first run to the end of the last, and the tasks of all.
+
+    `run_s` adds up the seconds of all runs, and `tasks_s` those of the last attempts of all tasks that had a process.
+    """
     if unfinished := [run["dag_run_id"] for run in runs if run["state"] != "success"]:
         raise SystemExit(f"failed: {', '.join(unfinished)}")
     begin, end = (sorted(filter(None, (time_of(run[name]) for run in runs))) for name in ("start_date", "end_date"))
     instances = [instance for run in runs for instance in client.task_instances(run["dag_run_id"])]
+    with_process = [instance for instance in instances if instance["pid"]]
     return {
         "dates": len(runs),
         "s": (end[-1] - begin[0]).total_seconds(),
+        "run_s": sum(map(seconds_of, runs)),
+        "tasks_s": sum(map(seconds_of, with_process)),
         "tasks": len(instances),
-        "processes": sum(instance["try_number"] for instance in instances if instance["pid"]),
+        "processes": sum(instance["try_number"] for instance in with_process),
     }
+
+
+def seconds_of(work: Mapping[str, Any]) -> float:
+    """Return the seconds from the start of a run or a task to its end."""
+    begin, end = time_of(work["start_date"]), time_of(work["end_date"])
+    assert begin
+    assert end
+    return (end - begin).total_seconds()
 
 
 def cpu_seconds(airflow: Embedded) -> dict[str, float]:

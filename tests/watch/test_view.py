@@ -23,6 +23,7 @@ from pipeline.runs.offers import Offer, save_offers
 from pipeline.tuning.stages import StageCosts, save_stages
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.page_data import page_data, span_of
+from pipeline.watch.queue_wait import TimesLeft
 from pipeline.watch.status import MAX_VERDICT_AGE_S, _per_step, duration, exact_duration, last_time
 from pipeline.watch.view import _by_epoch, drawable, load_view
 from tests.report.rich import SERVERS, Records, rich_run
@@ -431,6 +432,14 @@ def test_tables_have_the_numbers_of_the_figures(run: Path) -> None:
     assert float(tables["waiting"]["rows"][0][1]) == pytest.approx(20, rel=0.15)
     assert ["GPU (%): busy", "90", "90", "90"] in tables["machine"]["rows"]
     assert [row[0] for row in tables["servers"]["rows"]] == [f"server {index}" for index in range(SERVERS)]
+
+
+def test_the_time_left_for_the_queue_counts_only_the_steps_of_a_continued_training(continued: Path) -> None:
+    times = TimesLeft()
+    times._heartbeats = Heartbeats(wall_clock=lambda: 1e9 + 2400)  # When its last epoch ended.
+    found = times.find(continued)
+    assert found is not None
+    assert found.seconds == pytest.approx(40 * (10 + 30), rel=0.01)
 
 
 @pytest.mark.parametrize(
