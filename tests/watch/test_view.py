@@ -434,12 +434,16 @@ def test_tables_have_the_numbers_of_the_figures(run: Path) -> None:
     assert [row[0] for row in tables["servers"]["rows"]] == [f"server {index}" for index in range(SERVERS)]
 
 
-def test_the_time_left_for_the_queue_counts_only_the_steps_of_a_continued_training(continued: Path) -> None:
+def test_the_time_left_for_the_queue_counts_only_the_steps_of_a_continued_training(tmp_path: Path) -> None:
+    """After its first 15 steps, 485 are left, and 49 validations of 30 s. The verdict is about the first step, too."""
+    training = continued_training(tmp_path, steps=15)
+    end = 1e9 + 514 + 30 * 51
+    (training / "verdict.json").write_text(json.dumps({"time": end, "seconds": 100, "sentence": "-"}))
     times = TimesLeft()
-    times._heartbeats = Heartbeats(wall_clock=lambda: 1e9 + 2400)  # When its last epoch ended.
-    found = times.find(continued)
+    times._heartbeats = Heartbeats(wall_clock=lambda: end)
+    found = times.find(training)
     assert found is not None
-    assert found.seconds == pytest.approx(40 * (10 + 30), rel=0.01)
+    assert found.seconds == pytest.approx(485 * (9 + 14) / 15 + 49 * 30, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -503,13 +507,18 @@ def test_the_first_step_is_in_no_number_if_there_are_others(tmp_path: Path) -> N
 
 @pytest.fixture
 def continued(tmp_path: Path) -> Path:
-    """Return a training that continues another one: epochs 51 to 60 of 100, with a long first step."""
+    """Return a training that continues another one: epochs 51 to 60 of 100."""
+    return continued_training(tmp_path, steps=100)
+
+
+def continued_training(tmp_path: Path, steps: int) -> Path:
+    """Return a training that continues another one after epoch 50 of 100, with a long first step."""
     change = Change(CONTINUES, "prepare=resize", 1e9, "Ada", epoch=51)
     (tmp_path / CHANGES).write_text(json.dumps(asdict(change)) + "\n")
     content = {"format": RUN_FORMAT, "settings": {"epochs": 100}, "steps_per_epoch": 10}
     (tmp_path / "run.json").write_text(json.dumps(content))
     sink = Records(tmp_path)
-    for step in range(500, 600):
+    for step in range(500, 500 + steps):
         now = 1e9 + step + 30 * (step // 10)
         whole = 9000.0 if step == 500 else 1000.0
         times = {"input/wait_ms": 1.0, "step/compute_ms": whole - 1, "step/time_ms": whole, "input/examples": 8}
