@@ -166,7 +166,7 @@ bench-storage: env .bench/storage/installed ## measure transfers, next to other 
 bench-orchestration: env ## measure the time that Airflow adds to the work itself; BENCH='--imports'
 	$(call bench,benchmarks.orchestration)
 
-bench-year: env ## backfill a year of dates in an Airflow of its own, kill parts of it, and measure; BENCH='--dates 14'
+bench-year: env ## backfill a year of dates in an Airflow of its own, kill parts of it, and measure; BENCH='--dates 15'
 	$(call bench,benchmarks.year)
 
 bench-training: env ## measure training steps, next to Model.fit and a bare step; BENCH='--only overhead'

@@ -1,16 +1,20 @@
 """Photographs of many dates, of which some are bad, drawn for a benchmark."""
 
+import io
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 
+import pyarrow as pa
+from pyarrow import parquet
+
 from pipeline.sources.samples import draw_sample
 
 CLASSES = ("circle", "square")
 MAX_BAD, MAX_CORRECTED = 10, 10
-MIN_DATES = MAX_CORRECTED + 4
+MIN_DATES = MAX_CORRECTED + 5
 """The dates that are corrected later, one after them, and a bad one of each kind."""
 
 
@@ -75,16 +79,29 @@ def _empty(folder: Path, images: int) -> None:
     """Leave the folder as it is."""
 
 
+def _without_label(folder: Path, images: int) -> None:
+    """Write a Parquet file of photographs, which lacks the column of their labels."""
+    contents = [_photograph(folder, CLASSES[number % len(CLASSES)], number) for number in range(images)]
+    parquet.write_table(pa.table({"image": contents}), folder / "photographs.parquet")
+
+
 BAD: Mapping[str, Callable[[Path, int], None]] = {
     "empty folder": _empty,
     "broken images": _broken,
     "one class": _one_class,
+    "missing column": _without_label,
 }
 """The kinds of bad dates."""
 
 
 def _draw(folder: Path, name: str, number: int) -> None:
-    draw_sample(name, random.Random(f"{folder.name}/{number}")).save(_path(folder, name, number), quality=90)
+    _path(folder, name, number).write_bytes(_photograph(folder, name, number))
+
+
+def _photograph(folder: Path, name: str, number: int) -> bytes:
+    content = io.BytesIO()
+    draw_sample(name, random.Random(f"{folder.name}/{number}")).save(content, "jpeg", quality=90)
+    return content.getvalue()
 
 
 def _path(folder: Path, name: str, number: int) -> Path:

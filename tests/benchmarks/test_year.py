@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from PIL import Image, UnidentifiedImageError
+from pyarrow import parquet
 
 from benchmarks import year
 from benchmarks.harness.cluster import ClusterOperator
@@ -22,7 +23,7 @@ from tests.docker.test_compose import environment
 FIRST = date(2024, 1, 1)
 
 
-@pytest.mark.parametrize(("count", "bad"), [(MIN_DATES, 3), (31, 3), (60, 6), (365, 10)])
+@pytest.mark.parametrize(("count", "bad"), [(MIN_DATES, 4), (31, 4), (60, 6), (365, 10)])
 def test_bad_dates_are_of_every_kind_and_none_is_corrected_later(count: int, bad: int):
     dates = plan_dates(FIRST, count)
     assert len(dates.days) == count
@@ -37,7 +38,7 @@ def test_each_date_has_its_own_photographs(tmp_path: Path):
     draw_dates(tmp_path, dates, images=4)
     draw_another(tmp_path, dates.good[0], 4)
     found = {day: sorted((tmp_path / str(day)).glob("*/*.jpg")) for day in dates.days}
-    counts = {"empty folder": 0, "broken images": 4, "one class": 4}
+    counts = {"empty folder": 0, "broken images": 4, "one class": 4, "missing column": 0}
     assert {day: len(found[day]) for day in dates.bad} == {day: counts[kind] for day, kind in dates.bad.items()}
     assert [len(found[day]) for day in dates.good] == [5, *[4] * (len(dates.good) - 1)]
     contents = [path.read_bytes() for paths in found.values() for path in paths]
@@ -47,6 +48,9 @@ def test_each_date_has_its_own_photographs(tmp_path: Path):
         if kind == "broken images":
             with pytest.raises(UnidentifiedImageError):
                 Image.open(found[day][0])
+        if kind == "missing column":
+            [table] = (tmp_path / str(day)).iterdir()
+            assert parquet.read_schema(table).names == ["image"]
 
 
 def test_reasons_are_read_from_the_output_of_a_backfill():
