@@ -5,8 +5,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pipeline.runs.files import RUN_FORMAT
+from pipeline.storage import BucketPath
+from pipeline.watch import predecessors
 from pipeline.watch.predecessors import warning_of
+from standins.fake_gcs import FakeGcs
 
 
 def training(workspace: Path, number: int, speed: float, dataset: str = "flowers", **settings: Any) -> Path:
@@ -30,6 +35,20 @@ def test_a_slower_training_is_worse_than_those_before_it(tmp_path: Path):
     slow = training(tmp_path, 8, speed=400.0)
     training(tmp_path, 9, speed=300.0)  # it ended later
     assert warning_of(slow) == "It takes 400 examples a second; the 6 trainings before took 800."
+
+
+def test_a_bucket_is_searched_too(tmp_path: Path, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
+    """The newest runs are those with the latest times in their names."""
+    monkeypatch.setattr(predecessors, "MAX_RUNS", 7)
+    for number in [20, *range(7)]:  # Run 20 was copied before the others, so it ended first.
+        folder = training(tmp_path, number, speed=400.0 if number == 6 else 800.0)
+        key = f"w/runs/manual__2026-11-{number + 1:02}T08:00:00+00:00/{folder.name}/"
+        gcs.put_folder("bucket", key, folder)
+    for number in range(5):  # These have no time in their names.
+        gcs.put_folder("bucket", f"w/runs/old {number}/0123abcd/", training(tmp_path, 30 + number, speed=1.0))
+    assert warning_of(BucketPath("bucket", key.rstrip("/"))) == (
+        "It takes 400 examples a second; the 6 trainings before took 800."
+    )
 
 
 def test_a_training_as_fast_as_those_before_it_is_not_worse(tmp_path: Path):
