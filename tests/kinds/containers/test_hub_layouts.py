@@ -106,6 +106,12 @@ LAYOUTS = {
         classes=None,
         boxes=FOUND_BOXES,
     ),
+    "image.bytes as a column beside a path": Layout(
+        {"image": ["c.jpg", "b.jpg", "a.jpg"], "image.bytes": [each["bytes"] for each in ROWS], "label": list("abc")},
+        labels=(("c",), ("b",), ("a",)),
+        classes=None,
+        keys=("a.jpg", "b.jpg", "c.jpg"),
+    ),
     "a list of structs in a struct": Layout(
         {"image": PICTURES, "found": [{"objects": [{"kind": name} for name in names]} for names in ("ba", "c", "")]},
         settings={"label_column": "found.objects.kind"},

@@ -194,7 +194,7 @@ def _rows_of(batch: "RecordBatch", columns: _Columns) -> Iterator[dict[str, Any]
     """
     names, cells = list[str](), list[list[Any]]()
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        is_split = columns.content == f"{name}.bytes"
+        is_split = columns.content == f"{name}.bytes" and is_image_struct(column.type)
         parts = [f"{name}.{field.name}" for field in column.type] if is_split else [name]
         names += parts
         cells += [part.to_pylist() for part in (column.flatten() if is_split else [column])]
