@@ -503,5 +503,6 @@ def _tail(path: Path) -> bytes:
         header = file.readline()
         file.seek(max(file.tell(), file.seek(0, os.SEEK_END) - _TAIL_BYTES))
         lines = file.read().splitlines(keepends=True)
-    rows = [line for line in lines if line.endswith(b"\n") and _is_row(header.count(b","), line)]
-    return _sound_lines(b"".join((header, *rows[-1:])))
+    commas = header.count(b",")
+    rows = (line for line in reversed(lines) if line.endswith(b"\n") and _is_row(commas, line))
+    return _sound_lines(header + next(rows, b""))
