@@ -1,7 +1,7 @@
 """Rows of Arrow in a file, in the order of the bytes of their keys. Each range of keys reads its own rows.
 
 The rows are sorted in runs. A step of the merge takes the rows between two keys out of all runs. Beside them, it holds
-one part of each run, so many runs are first merged in groups. The first and last key of each part is in memory, too.
+one part of each run, so many runs are first merged in groups. The first and the last key of every part stay in memory.
 Rows with equal keys are held together.
 """
 

@@ -17,11 +17,11 @@ from pipeline.watch.summary import READERS, Summary, Training, summary
 from pipeline.watch.trend import MAX_PREDECESSORS, point_of, warnings
 
 MAX_RUNS = 300
-"""The predecessors are looked for in this number of runs of the workspace, those that changed last. A bucket does not
-store when a folder changed: see `_in_bucket`."""
+"""Only this number of runs of the workspace is searched for earlier trainings: those that changed last. A bucket does
+not store when a folder changed, so `_in_bucket` chooses others."""
 MAX_LOOKED_UP, MAX_READ = 1000, 300
-"""In a bucket, the end of at most this number of trainings of other runs is looked up, with one request each. At most
-this number of trainings, those that ended last, are read, with about ten requests each."""
+"""How many trainings of other runs a search of a bucket asks when they ended (one request each), and how many trainings
+it reads at most, the newest first (about ten requests each)."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+")
 _log = logging.getLogger(__name__)
 
@@ -42,8 +42,8 @@ def warning_of(training: Place) -> str:
     try:
         read = ordered_map(_summary, _complete_before(training), READERS, READERS)
         newest = list(islice(filter(is_comparable, read), MAX_PREDECESSORS))
-    except (OSError, TenfoldError) as error:  # Somebody may clean up meanwhile.
-        _log.warning("this training was not compared with those before it: %s", error)
+    except (OSError, TenfoldError) as error:  # For example, somebody removes old runs now.
+        _log.warning("%s was not compared with the trainings before it: %s", training, error)
         return ""
     return " ".join(warnings([*map(point_of, reversed(newest)), point])[-1].values())
 

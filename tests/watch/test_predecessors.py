@@ -79,7 +79,7 @@ def test_a_bucket_that_cannot_be_listed_ends_no_task(
 
     monkeypatch.setattr("pipeline.storage.folders", refuse)
     assert warning_of(place) == ""
-    assert "this training was not compared with those before it: no permission to list" in caplog.text
+    assert f"{place} was not compared with the trainings before it: no permission to list" in caplog.text
 
 
 def test_a_training_as_fast_as_those_before_it_is_not_worse(tmp_path: Path):
