@@ -1,11 +1,13 @@
 """The operators of this project: a person's approval, and one server of a training."""
 
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import BaseOperator
 
+from dags.continuation import can_continue, start_from_task
 from dags.links import CometLink, TrainingLink
 from dags.notify import notifiers
 from dags.small import plan_of_run
@@ -13,6 +15,9 @@ from dags.xcom_keys import DATASET_PLACE, TRAINING_PLACE
 from pipeline.config.settings import Settings, settings_from
 from pipeline.errors import GateError
 from pipeline.storage import Place, place_of
+
+if TYPE_CHECKING:
+    from pipeline.runs.launch import Look
 
 _APPROVE = "Approve"
 _ASKED = "asked"
@@ -140,8 +145,16 @@ class TrainOperator(BaseOperator):
         for key, value in ((TRAINING_PLACE, str(run.training)), (DATASET_PLACE, self.dataset)):
             context["ti"].xcom_push(key=key, value=value)
         self._process = TrainingProcess(run, output=1)  # The task's own stdout, which Airflow shows as it comes.
-        result: dict[str, Any] = self._process.wait()
+        result: dict[str, Any] = self._process.wait(self._advised_dataset(context["run_id"]))
         return result
+
+    def _advised_dataset(self, run_id: str) -> "Look | None":
+        """Return what starts the run that continues the training on a new dataset, if the training may do so."""
+        from pipeline.runs.advised import AdvisedDataset
+
+        if self.settings["advice"] != "apply" or self.server or not can_continue(self.dag_id):
+            return None
+        return AdvisedDataset(partial(start_from_task, self.dag_id, run_id)).look
 
     def on_kill(self) -> None:
         """Ask the process to write a checkpoint and end. The wait in `execute` then ends too."""

@@ -2,6 +2,8 @@
 
 import argparse
 import logging
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
@@ -45,7 +47,8 @@ def _format_advice(result: Result) -> str:
     argument(
         "--from-record",
         action="store_true",
-        help="measure nothing. Otherwise, stages of the input are measured once, in about a minute of processor time",
+        help="measure nothing. Otherwise, the stages of the input are measured once, in about a minute of processor "
+        "time; and if steps limit the training, steps with another precision and with XLA are, too",
     ),
     printer=_format_advice,
 )
@@ -125,6 +128,25 @@ def _row(prediction: "Prediction") -> Mapping[str, Any]:
     }
 
 
+def _measure_steps(run: "Run") -> None:
+    """Measure steps with another precision, or with XLA, if steps limit the training and were not measured so.
+
+    In a process of its own, because this one hides the GPUs. If it fails, its log says why.
+    """
+    from pipeline.monitor.verdict import diagnose_run
+    from pipeline.runs.files import STEP_RATIOS
+    from pipeline.runs.run import is_running
+    from pipeline.runs.step_ratios import step_changes
+    from pipeline.system.process import run_module
+
+    if (run.folder / STEP_RATIOS).exists() or not step_changes(diagnose_run(run.folder), run.settings):
+        return
+    if is_running(run.folder):
+        _log.warning("steps with other settings are not measured while the training runs: ask again when it is over")
+        return
+    run_module("pipeline.training.step_times", str(run.folder), str(os.getpid()), output=sys.stderr.fileno())
+
+
 def facts_of_run(run: "Run", *, is_measured: bool) -> "Facts":
     """Return what is known of a training. With `is_measured`, the stages of its input are measured if they were not."""
     from pipeline.dataset.manifest import load_allowed
@@ -152,6 +174,7 @@ def facts_of_run(run: "Run", *, is_measured: bool) -> "Facts":
         with tensorflow_on_the_cpu():
             from pipeline.training.advise import measure_missing
         measure_missing(run, dataset)
+        _measure_steps(run)
     examples = {name: split.examples for name, split in dataset.splits.items()}
     changes = load_changes(run.folder)
     facts = facts_of(

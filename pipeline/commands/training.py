@@ -1,11 +1,17 @@
 """Commands that train, or recover what a killed training left."""
 
 import argparse
+import json
 import logging
+import os
+import shlex
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
@@ -13,9 +19,13 @@ from pipeline.commands.command import RUN_ID, Result, argument, command, printer
 from pipeline.commands.options import reachable, settings_of
 from pipeline.config.declarations import ChangesDataset
 from pipeline.config.settings import Settings, declared
-from pipeline.errors import BadInput, SettingsError
+from pipeline.errors import BadInput, SettingsError, TrainingError
 from pipeline.storage import Place, is_bucket, place_of
 from pipeline.storage.local import FULL
+from pipeline.system.process import command_of, end_with_parent, environment_of_tensorflow, stop_process
+
+if TYPE_CHECKING:
+    from pipeline.runs.run import Run
 
 POLL_S = 1.0
 """Seconds between two looks at a training that is about to end."""
@@ -63,16 +73,72 @@ def train(options: argparse.Namespace) -> Result:
 
 
 def _trained(settings: Settings, dataset: Place) -> Result:
+    from pipeline.runs.advised import AdvisedDataset
     from pipeline.runs.launch import train
     from pipeline.runs.promotion import promote_if_better
 
     if settings.continues:
         _end_continued(settings, dataset, psutil.Process().username())
-    result = train(settings, dataset, RUN_ID)
-    folder = place_of(result["run"])
-    # This comes before the report, which shows the result.
-    promotion = promote_if_better(folder, settings, sys.stderr.fileno())
-    return {**result, "promotion": promotion["why"], "champion": promotion["champion"], "report": report_of(folder)}
+    with _Continued() as continued:
+        advised = AdvisedDataset(continued.start).look if settings.advice == "apply" else None
+        result = train(settings, dataset, RUN_ID, advised)
+        folder = place_of(result["run"])
+        # This comes before the report, which shows the result.
+        promotion = promote_if_better(folder, settings, sys.stderr.fileno())
+        promoted = {"promotion": promotion["why"], "champion": promotion["champion"], "report": report_of(folder)}
+        return continued.result(folder) or {**result, **promoted}
+
+
+class _Continued:
+    """The command that continues a training under way on a new dataset, once it is started. It ends with the block."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._repeat = ""
+        """What a person types to repeat it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process:
+            stop_process(self._process)
+
+    def start(self, run: "Run", values: Mapping[str, Any]) -> None:
+        """Start the command for a run. `values` are settings of the new dataset."""
+        self._run(run.training, values)
+
+    def _run(self, training: Place, values: Mapping[str, Any]) -> None:
+        arguments = ["apply", str(training), *(f"{name}={value}" for name, value in values.items())]
+        self._repeat = shlex.join([program(), *arguments])
+        _log.info("the advice: continue the training on a new dataset, as with `%s`", self._repeat)
+        self._process = subprocess.Popen(
+            command_of("pipeline", *arguments, "--json", "--parent", str(os.getpid())),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env=environment_of_tensorflow(),
+            start_new_session=True,  # Ctrl-C reaches only this process, which stops the other one.
+        )
+
+    def result(self, training: Place) -> Result | None:
+        """Return the result of the command; None if the training has not ended for it. Raises TrainingError."""
+        from pipeline.runs.changes import ADVICE, load_changes, requested_dataset
+
+        change = requested_dataset(load_changes(training))
+        if change is None or not change.epoch or change.by != ADVICE:
+            if self._process:
+                _log.warning("the training was over before its new dataset was built, so it is not continued")
+            return None
+        if not self._process:  # An earlier command was stopped when the training had ended already.
+            self._run(training, change.dataset_values)
+        content, _ = self._process.communicate()
+        if self._process.returncode:
+            raise TrainingError(
+                "the training has ended to be continued on a new dataset, and that has failed, as the message above "
+                f"says: once it is mended, continue with `{self._repeat}`"
+            )
+        result: Result = json.loads(content)
+        return result
 
 
 def report_of(run: Place) -> str:
@@ -103,18 +169,22 @@ def _format_applied(result: Result) -> str:
     "workspace/runs/RUN prefetch_batches=16",
     argument("run", help="folder of a run that is training, local or gs://"),
     argument("changes", metavar="FIELD=VALUE", nargs="+", help="a setting, and its value from an epoch on"),
+    # The id of the process that starts this command because its advice says so.
+    argument("--parent", type=int, help=argparse.SUPPRESS),
     printer=_format_applied,
 )
 def apply(options: argparse.Namespace) -> Result:
     """Change settings of a training under way from an epoch on, if necessary by a new dataset and a new training."""
-    from pipeline.runs.changes import request_changes
+    from pipeline.runs.changes import ADVICE, request_changes
     from pipeline.runs.run import find_training
 
+    if options.parent:
+        end_with_parent(options.parent, signal.SIGTERM)
     training = find_training(reachable("run", options.run))
     pairs = [change.partition("=") for change in options.changes]
     if unclear := [field for field, equals, _ in pairs if not equals]:
         raise SettingsError(f"{unclear[0]!r} has no value: write FIELD=VALUE, such as prefetch_batches=16")
-    by = psutil.Process().username()
+    by = ADVICE if options.parent else psutil.Process().username()
     values = {field.strip(): value.strip() for field, _, value in pairs}
     if any(field in declared(ChangesDataset) for field in values):
         return _continued(training, values, by)

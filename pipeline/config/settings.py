@@ -933,8 +933,8 @@ class Settings(_SettingsToGate):
         "show",
         title="Advice",
         description="show: predict what would make the training faster, and show it. A person can then apply a change "
-        "from the next epoch on. apply: the training also applies the best change that needs no new dataset, at the "
-        "end of an epoch. off: predict nothing, and take no changes.",
+        "from the next epoch on, or by a new dataset on which the training is continued. apply: the best change is "
+        "also made without a person. off: predict nothing, and take no changes.",
     )
 
     tensorboard: Annotated[bool, Decides.NOTHING, UsedBy.TRAIN, MONITORING] = Field(

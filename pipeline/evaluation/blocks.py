@@ -10,7 +10,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from pipeline.evaluation.estimates import INTERVAL_PERCENT, Array, Statistic
+from pipeline.evaluation.estimates import INTERVAL_PERCENT, Array, Estimate, Statistic
 
 MAX_BLOCKS = 200
 MIN_BLOCKS = 30
@@ -112,3 +112,15 @@ def correlation_of(one: Array, other: Array) -> float:
     if len(one) < 3 or not variance_of(one) or not variance_of(other):
         return 0.0
     return float(np.clip(np.corrcoef(one, other)[0, 1], -1, 1))
+
+
+def geometric_mean(values: Array) -> Estimate:
+    """Return the geometric mean of one value for each round, with its 95% interval.
+
+    The interval is that of Student's t for the mean of the logarithms. A round is one observation, because a slow
+    minute of the machine slows all of its steps.
+    """
+    logs, count = np.log(values), len(values)
+    mean = logs.mean()
+    margin = quantile_of(count - 1) * logs.std(ddof=1) / count**0.5
+    return Estimate(*np.exp([mean, mean - margin, mean + margin]).tolist())

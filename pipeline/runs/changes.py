@@ -41,6 +41,8 @@ CONTINUES = "continues"
 """The field of the same change in the training that continues the other one."""
 BUILD = "build"
 """The field of the same change while its dataset is built. The training does not end for it yet."""
+ADVICE = "advice"
+"""The changes that a training requests by itself have this name."""
 _OF_DATASETS = (BUILD, DATASET, CONTINUES)
 MAX_NAME = 200
 """Maximum length of the name of the person, in characters."""
@@ -58,7 +60,7 @@ class Change:
     at: float
     """Time of the request, or of the withdrawal of an announcement, in Unix seconds."""
     by: str
-    """Who requested it: a person, or `advice`."""
+    """Who requested it: a person, `ADVICE`, or the run that continues the training if `ADVICE` started it."""
     epoch: int = 0
     """The first epoch (from 1) with the value; 0 until the training has taken the change."""
     refused: str = ""
@@ -446,4 +448,6 @@ def _name_of(person: str) -> str:
 
 def _as_set(value: object) -> str:
     """Return a value as a person sets it."""
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)

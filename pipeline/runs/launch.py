@@ -4,9 +4,11 @@ import logging
 import os
 import platform
 import signal
+import subprocess
 import sys
 import uuid
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
@@ -50,11 +52,16 @@ from pipeline.system.resources import available_memory, usable_cores
 
 MAX_DAMAGED = 3
 """If decoded images were damaged this many times in one command, the disk itself is suspect."""
+LOOK_S = 10.0
+"""Seconds between two looks at a training under way."""
+Look = Callable[[Run], None]
 _log = logging.getLogger(__name__)
 
 
-def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
+def train(settings: Settings, dataset: Place, run_id: str, look: Look | None = None) -> dict[str, Any]:
     """Train on a dataset and return the result. If the training is complete already, return at once.
+
+    `look` is called every LOOK_S seconds with the run of server 0, in the thread of the caller.
 
     All training servers are processes on this machine, which share its GPUs. If they run out of memory, they are
     started again and take fewer examples at once. They are also started again if decoded images on the disk were
@@ -67,7 +74,7 @@ def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
     damaged = 0
     while True:
         try:
-            return _tried(settings, dataset, run_id)
+            return _tried(settings, dataset, run_id, look)
         # This ends: each attempt takes at most half of the examples, and a failure with one example is BadInput.
         except OutOfMemory as error:
             _log.warning("%s", error)
@@ -81,15 +88,21 @@ def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
             _log.warning("%s", error)
 
 
-def _tried(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
+def _tried(settings: Settings, dataset: Place, run_id: str, look: Look | None) -> dict[str, Any]:
     runs = [prepare_run(settings, dataset, run_id, index) for index in range(settings.num_training_servers)]
     processes = [TrainingProcess(run, output=sys.stderr.fileno()) for run in runs]
     # Not in a `with` block, whose end would wait for the processes before they are asked to stop.
     pool = ThreadPoolExecutor(len(processes))
     try:
         # All processes are awaited at once. If one is killed, the others are still waiting for it, and must be told.
-        first, *_ = [each.result() for each in as_completed([pool.submit(process.wait) for process in processes])]
-        return first
+        waits = [pool.submit(process.wait) for process in processes]
+        while True:
+            ended = wait(waits, LOOK_S if look else None, return_when=FIRST_EXCEPTION)
+            results = [each.result() for each in ended.done]
+            if not ended.not_done:
+                return results[0]
+            if look:
+                look(runs[0])
     finally:
         # All are asked first: a server can only stop together with the others, after the same step.
         for process in processes:
@@ -187,15 +200,15 @@ class TrainingProcess:
                 run.folder,
             )
 
-    def wait(self) -> dict[str, Any]:
-        """Wait for the end and return the result.
+    def wait(self, look: Look | None = None) -> dict[str, Any]:
+        """Wait for the end and return the result. Meanwhile, call `look` every LOOK_S seconds with the run.
 
         Raises:
             Preempted: If a stop was requested.
             TenfoldError: The error that the process stored, if it failed.
             TrainingError: If it ended without storing an error.
         """
-        code = self._process.wait() if self._process else 0
+        code = self._code(look) if self._process else 0
         self._remove_metrics()
         if code == EXIT_PREEMPTED:
             raise Preempted("the training was asked to stop: run it again to continue from its last checkpoint")
@@ -203,6 +216,14 @@ class TrainingProcess:
         if code or result is None:
             raise self._failure(code)
         return result
+
+    def _code(self, look: Look | None) -> int:
+        """Return the exit code of the process, once it has ended."""
+        while True:
+            try:
+                return self._process.wait(LOOK_S if look else None)
+            except subprocess.TimeoutExpired:
+                look(self._run)
 
     def _failure(self, code: int) -> TenfoldError:
         """Return the error that the process stored. If it stored none, report its end to the other servers, too."""

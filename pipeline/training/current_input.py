@@ -15,6 +15,7 @@ from pipeline.config.declarations import ChangesReading
 from pipeline.config.settings import declared
 from pipeline.errors import SettingsError, TenfoldError
 from pipeline.runs.changes import (
+    ADVICE,
     BUILD,
     DATASET,
     Change,
@@ -39,8 +40,6 @@ from pipeline.training.step.strategy import all_agree, batches_ahead, broadcast,
 BestChanges: TypeAlias = Callable[[TrainingSettings, int], Sequence[Mapping[str, Any]]]
 """Takes the settings of the last epoch and the number of epochs that are left, and returns changes that would make
 these faster, the best one first."""
-ADVICE = "advice"
-"""The changes that a training requests by itself have this name."""
 READ_S = 4.0
 """Before an epoch, the requests are read for at most this many seconds. In an outage of the bucket, no epoch waits for
 minutes: a request can wait for the next epoch."""

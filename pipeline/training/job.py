@@ -12,6 +12,7 @@ from pipeline.monitor.verdict import Verdict
 from pipeline.rendezvous import Cluster
 from pipeline.runs.files import VERDICT
 from pipeline.runs.run import Run, save_result
+from pipeline.training.advise import measure_prepared_at_start
 from pipeline.training.advisor import Advisor
 from pipeline.training.assembly import Training
 from pipeline.training.fit import fit
@@ -45,8 +46,10 @@ def run_job(
     advisor = Advisor(run, training.dataset)
     if run.settings.advice != "off":
         # Before the monitor, too, whose threads would count as costs of the input.
-        folder, dataset = training.dataset_folder, training.dataset
-        measure_at_start(run, folder, dataset, go_on=lambda: not training.should_stop_at_step())
+        measured = run, training.dataset_folder, training.dataset
+        measure_at_start(*measured, go_on=lambda: not training.should_stop_at_step())
+        if run.settings.advice == "apply":
+            measure_prepared_at_start(*measured, go_on=lambda: not training.should_stop_at_step())
 
     with ExitStack() as stack:
         sinks: list[Sink] = [

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
@@ -46,6 +46,7 @@ def measure_stages(
     *,
     prepare: Prepare | None = None,
     prepare_size: int = 256,
+    go_on: Callable[[], bool] = lambda: True,
 ) -> StageCosts | None:
     """Return what the stages of the input cost on this machine; None if `max_cpu_s` is too little to know it.
 
@@ -56,13 +57,14 @@ def measure_stages(
         max_cpu_s: CPU seconds that it may take. It stops earlier if the intervals are narrow.
         prepare: Measures what the same images would cost if the dataset were built with this setting.
         prepare_size: Shorter side of the images, for `prepare`.
+        go_on: Is called after each block, and returns whether to go on.
     """
     sample = sample_of(folder, dataset, seed=options.seed)
     if prepare:
         dataset, sample = prepared(dataset, sample, Rules(check="header", prepare=prepare, prepare_size=prepare_size))
     if not sample.records:  # A build would reject all images.
         return None
-    return _measured(dataset, sample, options, lambda _: max_cpu_s)
+    return _measured(dataset, sample, options, lambda _: max_cpu_s, go_on)
 
 
 def measure_at_start(run: Run, folder: Place, dataset: Dataset, go_on: Callable[[], bool]) -> None:
@@ -71,12 +73,19 @@ def measure_at_start(run: Run, folder: Place, dataset: Dataset, go_on: Callable[
     A short training is not measured. An earlier measurement on this machine is used again. `go_on` is called after each
     block, and returns whether to go on. An error costs a warning only.
     """
-    try:
+    with only_warned("the costs of the input's stages are unknown"):
         if not (run.folder / STAGES).exists() and (costs := _costs_at_start(run, folder, dataset, go_on)):
             save_stages(run.folder, costs)
             _log.info("input: %s", costs.sentence(data_of(dataset.kind).noun))
-    except Exception as error:  # noqa: BLE001 - whatever goes wrong here, the training can do without it
-        _log.warning("the costs of the input's stages are unknown: %s: %s", type(error).__name__, error)
+
+
+@contextmanager
+def only_warned(what: str) -> Iterator[None]:
+    """Warn of an error in the block, and say what follows from it. The training can do without the block."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong
+        _log.warning("%s: %s: %s", what, type(error).__name__, error)
 
 
 def _costs_at_start(run: Run, folder: Place, dataset: Dataset, go_on: Callable[[], bool]) -> StageCosts | None:

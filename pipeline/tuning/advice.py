@@ -14,12 +14,9 @@ from pipeline.config.kept_images import can_keep
 from pipeline.config.settings import MAX_PREFETCHED
 from pipeline.monitor.limits import IDLE_GPU, Limit
 from pipeline.monitor.verdict import Verdict
+from pipeline.runs.step_ratios import faster_precision, step_changes
 from pipeline.tuning.contenders import prepared_size
 from pipeline.tuning.predictions import LOWEST_VALIDATION, Prediction, more_prefetched, with_dataset
-
-FLOAT16_CAPABILITY, BFLOAT16_CAPABILITY = 7.0, 8.0
-"""NVIDIA's GPUs have tensor cores for float16 from the first compute capability on (V100, T4), and for bfloat16 from
-the second one on (A100, RTX 30, L4, H100)."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +32,17 @@ class Change:
     """A change, and all conditions under which it is the next one to make."""
 
     text: str
-    """What to do; empty if there is nothing to do. {prepare_size} and {prefetch_batches} follow from the settings."""
+    """What to do; empty if there is nothing to do. {prepare_size} and {prefetch_batches} follow from the settings, and
+    {precision} from the GPU."""
     conditions: Sequence[Condition] = ()
     settings: Collection[str] = ()
     """The settings that it changes whose gain can be predicted. It is left out if a gain was, and is too small."""
 
-    def described(self, settings: TrainingSettings) -> str:
+    def described(self, settings: TrainingSettings, gpu_capability: float | None = None) -> str:
         """Return what to do with these settings."""
-        batches = more_prefetched(settings)
-        return self.text.format(prepare_size=prepared_size(settings.image_size), prefetch_batches=batches)
+        size, batches = prepared_size(settings.image_size), more_prefetched(settings)
+        precision = faster_precision(gpu_capability)
+        return self.text.format(prepare_size=size, prefetch_batches=batches, precision=precision)
 
 
 def advice(
@@ -76,9 +75,10 @@ def advice(
 
 def _hinted(change: Change, settings: TrainingSettings, verdict: Verdict) -> str:
     """Return what to do, and if its gain can be predicted once the stages are measured, how."""
-    is_predictable = verdict.examples_per_s and settings.num_training_servers == 1 and _OF_STAGES & {*change.settings}
-    hint = " (`tenfold advise` predicts how much faster)" if is_predictable else ""
-    return f"{change.described(settings)}{hint}"
+    is_predictable = verdict.examples_per_s and settings.num_training_servers == 1
+    names = {*change.settings} & (_OF_STAGES | {name for each in step_changes(verdict, settings) for name in each})
+    hint = " (`tenfold advise` predicts how much faster)" if is_predictable and names else ""
+    return f"{change.described(settings, verdict.load.gpu_capability)}{hint}"
 
 
 def with_advice(
@@ -124,17 +124,9 @@ _MUCH_VALIDATION = Condition(
 _CALLBACKS = Condition("callbacks are set", lambda _, settings: bool(settings.callbacks))
 _SIMULATED = Condition("simulated_step_ms is set", lambda _, settings: bool(settings.simulated_step_ms))
 _FLOAT32 = Condition("precision=float32", lambda _, settings: settings.precision == "float32")
-_NEW_GPU = Condition(
-    f"all GPUs have compute capability {BFLOAT16_CAPABILITY} or more",
-    lambda verdict, _: (verdict.load.gpu_capability or 0.0) >= BFLOAT16_CAPABILITY,
-)
-_OLD_GPU = Condition(
-    f"a GPU has a compute capability below {BFLOAT16_CAPABILITY}",
-    lambda verdict, _: (verdict.load.gpu_capability or BFLOAT16_CAPABILITY) < BFLOAT16_CAPABILITY,
-)
-_OLDEST_GPU = Condition(
-    f"a GPU has a compute capability below {FLOAT16_CAPABILITY}, and thus no tensor cores",
-    lambda verdict, _: (verdict.load.gpu_capability or FLOAT16_CAPABILITY) < FLOAT16_CAPABILITY,
+_TENSOR_CORES = Condition(
+    "no GPU has a compute capability below 7 (if one has less than 8: precision=mixed_float16)",
+    lambda verdict, _: bool(faster_precision(verdict.load.gpu_capability)),
 )
 _UNCOMPILED = Condition("xla=false", lambda _, settings: not settings.xla)
 _NO_GPU = Condition("there is no GPU", lambda verdict, _: not verdict.load.has_gpu)
@@ -173,18 +165,17 @@ ADVICE: Mapping[Limit, Sequence[Change]] = {
         Change("use a GPU, a larger batch_size or a smaller model", [_NO_GPU, _TABLE]),
         Change("use a GPU, a smaller image_size or a smaller model", [_NO_GPU]),
         Change(
-            "set precision=mixed_bfloat16, for which this GPU has tensor cores, and xla=true",
-            [_NEW_GPU, _FLOAT32, _UNCOMPILED],
+            "set precision={precision}, for which such GPUs have tensor cores, and xla=true, and check the loss",
+            [_TENSOR_CORES, _FLOAT32, _UNCOMPILED],
+            settings=["precision", "xla"],
         ),
-        Change("set precision=mixed_bfloat16, for which this GPU has tensor cores", [_NEW_GPU, _FLOAT32]),
+        Change(
+            "set precision={precision}, for which such GPUs have tensor cores, and check the loss",
+            [_TENSOR_CORES, _FLOAT32],
+            settings=["precision"],
+        ),
         Change("give the GPU more work in each step (a larger batch_size), or set xla=true", [_IDLE_GPU, _UNCOMPILED]),
         Change("give the GPU more work in each step (a larger batch_size)", [_IDLE_GPU]),
-        Change("", [_OLDEST_GPU]),
-        Change(
-            "set precision=mixed_float16, for which most such GPUs have tensor cores, and check the loss",
-            [_OLD_GPU, _FLOAT32],
-        ),
-        Change("set precision=mixed_bfloat16, which is faster on GPUs from 2020 on", [_FLOAT32]),
         Change(""),
     ],
     Limit.DECODING: _LESS_DECODING,

@@ -16,13 +16,14 @@ from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.diagnosis import three_digits
 from pipeline.monitor.limits import BUSY, FINE, Limit
 from pipeline.monitor.verdict import Verdict
-from pipeline.runs.changes import Change
+from pipeline.runs.changes import Change, values_in_words
 from pipeline.runs.files import read_or_empty
 from pipeline.runs.promises import Promise, epochs_since_change, last_change, verdict_since_change, widened
+from pipeline.runs.step_ratios import StepRatio, load_step_ratios
 from pipeline.storage import Place
 from pipeline.system.wording import format_size
 from pipeline.tuning.contenders import prepared_size
-from pipeline.tuning.rates import DRAWS, Draws, Rates, between, costs_us, estimate_of, observed
+from pipeline.tuning.rates import DRAWS, Draws, Rates, between, costs_us, drawn, estimate_of, observed
 from pipeline.tuning.result import MIN_GAIN
 from pipeline.tuning.stages import StageCosts, costs_from, load_stages
 
@@ -88,9 +89,7 @@ class Prediction:
     def action(self) -> str:
         """What to do, with the settings."""
         name, value = next(iter(self.change.items()))
-        shown = ((name, f"{one:g}" if isinstance(one, float) else one) for name, one in self.change.items())
-        values = ", ".join(f"{name}={one}" for name, one in shown)
-        return f"{_ACTIONS.get(value) or _ACTIONS[name]} ({values})"
+        return f"{_ACTIONS.get(value) or _ACTIONS[name]} ({values_in_words(self.change)})"
 
     def as_json(self) -> dict[str, Any]:
         """Return what `--json` prints."""
@@ -120,6 +119,8 @@ _ACTIONS: Mapping[Any, str] = {
     "checkpoint_steps": "write fewer checkpoints",
     "checkpoint_minutes": "write fewer checkpoints",
     "batch_size": "use larger batches",
+    "precision": "compute in half precision",
+    "xla": "compile the steps with XLA",
     CORES: "use more cores",
     GIGABYTES: "read from a faster disk or network",
 }
@@ -144,6 +145,8 @@ class Facts:
     batches of twice the size."""
     prepared_core_s: Mapping[str, float] = field(default_factory=dict)
     """Processor seconds to prepare an image, by the setting `prepare`."""
+    step_ratios: Sequence[StepRatio] = ()
+    """What was measured of steps with other settings."""
     test_examples: int = 0
     drawn_examples: int = 0
     """Examples from which `validation_fraction` chose the validation split; 0 if the source chose it."""
@@ -226,6 +229,7 @@ def facts_of(
         load_stages(folder),
         {name: costs for name, (costs, _) in prepared.items() if costs},
         {name: core_s for name, (_, core_s) in prepared.items()},
+        load_step_ratios(folder),
         test_examples=test,
         # A hash chooses, so that the share of the split is only about that of the setting.
         drawn_examples=drawn if abs(validation - expected) < expected / 4 else 0,
@@ -323,6 +327,7 @@ def predictions(facts: Facts, hardware: Hardware | None = None) -> list[Predicti
         *_less_validation(facts, rates),
         *_fewer_checkpoints(facts, rates),
         *_larger_batches(facts, rates),
+        *(() if hardware.step_ms else _other_steps(facts, rates)),
         *_more_hardware(facts, rates, hardware),
     ]
     found = [replace(each, factor=widened(each.factor, facts.kept)) for each in found]
@@ -499,6 +504,20 @@ def _larger_batches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     words = "fewer and larger updates of the weights, which may need another learning_rate"
     after = replace(rates.with_costs(costs) if costs else rates, host_us=rates.host_us / 2)
     yield Prediction({"batch_size": twice}, _gain(rates, after), Costs(words=words))
+
+
+def _other_steps(facts: Facts, rates: Rates) -> Iterator[Prediction]:
+    """Yield what another precision, or XLA, gains, of which steps were measured."""
+    for each in facts.step_ratios:
+        ratio = drawn(each.ratio, "steps")
+        # On the CPU, the step needs the same cores as the input.
+        other_us = rates.other_us * (1 if facts.verdict.load.has_gpu else ratio)
+        after = replace(rates, compute_us=rates.compute_us * ratio, other_us=other_us)
+        # A validation has no backward pass, so how much of the difference is its own was not measured.
+        saved_us = between(0.0, 1 - ratio, "validation") * rates.validation_us
+        factor = rates.whole_us / after.later_us(between_us=rates.between_us - saved_us)
+        words = "check the loss, which is computed less exactly" if "precision" in each.change else ""
+        yield Prediction(each.change, estimate_of(factor), Costs(minutes=each.start_s / 60, words=words))
 
 
 def _more_hardware(facts: Facts, rates: Rates, hardware: Hardware) -> Iterator[Prediction]:

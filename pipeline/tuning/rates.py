@@ -158,7 +158,7 @@ def estimate_of(draws: Draws) -> Estimate:
 
 def costs_us(costs: StageCosts) -> Draws:
     """Return the processor time of all stages, in microseconds per example."""
-    total: Draws = np.sum([_drawn(each, name) for name, each in costs.us.items()], axis=0)
+    total: Draws = np.sum([drawn(each, name) for name, each in costs.us.items()], axis=0)
     return total
 
 
@@ -167,7 +167,8 @@ def between(low: Any, high: Any, name: str) -> Draws:
     return np.asarray(low + (high - low) * _random(name).random(DRAWS))
 
 
-def _drawn(estimate: Estimate, name: str) -> Draws:
+def drawn(estimate: Estimate, name: str) -> Draws:
+    """Return draws of a measured number."""
     spread = (estimate.high - estimate.low) / 2 / NORMAL_95
     # An infinite interval says that the value may be anything: up to twice as much, here.
     spread = spread if np.isfinite(spread) else estimate.value / 2

@@ -10,7 +10,7 @@ import pandas
 from numpy.typing import NDArray
 
 from pipeline.errors import BadInput
-from pipeline.evaluation.blocks import quantile_of
+from pipeline.evaluation.blocks import geometric_mean
 from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor import read
 from pipeline.monitor.diagnosis import Spread, is_steady, mean_of, percent, spread, three_digits
@@ -168,18 +168,6 @@ def _row(own: Mapping[Path, Measurement], first: Mapping[Path, Measurement]) -> 
 def _rates(measurements: Sequence[Measurement]) -> NDArray[np.float64]:
     """Return the examples per second of each round, in the later epochs."""
     return np.array([len(_later(each.epoch_s)) * each.examples / sum(_later(each.epoch_s)) for each in measurements])
-
-
-def geometric_mean(values: NDArray[np.float64]) -> Estimate:
-    """Return the geometric mean of one value for each round, with its 95% interval.
-
-    The interval is that of Student's t for the mean of the logarithms. A round is one observation, because a slow
-    minute of the machine slows all of its steps.
-    """
-    logs, count = np.log(values), len(values)
-    mean = logs.mean()
-    margin = quantile_of(count - 1) * logs.std(ddof=1) / count**0.5
-    return Estimate(*np.exp([mean, mean - margin, mean + margin]).tolist())
 
 
 def verdict(rows: Sequence[Row], is_simulated: bool) -> str:

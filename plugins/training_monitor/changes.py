@@ -5,8 +5,6 @@ needs a token, which only a page of Airflow's origin can read.
 """
 
 import hmac
-import json
-import zlib
 from collections.abc import Callable, Hashable
 from functools import partial
 from http import HTTPStatus
@@ -21,11 +19,10 @@ from fastapi import Body, Depends, Header, HTTPException, Request
 from fastapi.responses import JSONResponse
 from pydantic import StringConstraints
 
-from dags.form_settings import FORM_SETTINGS
+from dags.continuation import can_continue, continuing_run
 from pipeline.config.allowed import require_folder
 from pipeline.errors import BadInput, TenfoldError
 from plugins.training_monitor.runs import find_run
-from plugins.training_monitor.start import DAGS
 
 if TYPE_CHECKING:
     from pipeline.storage import Place
@@ -35,8 +32,6 @@ MAX_VALUE = 100
 """Maximum length of the name of a setting, and of a value, in characters."""
 MAX_VALUES = 20
 """Maximum number of settings that change together."""
-MAX_RUN_ID = 200
-"""Maximum length of the part of the id of a new run that comes from another run. Airflow limits the whole id to 250."""
 Text = Annotated[str, StringConstraints(max_length=MAX_VALUE)]
 Values = Annotated[dict[Text, Text], Body(embed=True, min_length=1, max_length=MAX_VALUES)]
 Answer = TypeVar("Answer")
@@ -111,30 +106,19 @@ def continuation(
 ) -> JSONResponse:
     """Return the run that continues the training of another run on a new dataset, as Airflow's API starts it.
 
-    The page starts it with the rights of the user. The same dataset always gives the same id of the run. So Airflow
-    refuses to start it twice. Nothing is changed here. Raises as `change` does.
+    The page starts it with the rights of the user. Nothing is changed here. Raises as `change` does.
     """
-    from pipeline.runs.changes import dataset_settings
     from pipeline.runs.continuation import continued_settings
 
     training = _training_of(request, dag_id, run_id, x_tenfold_token)
-    if dag_id not in DAGS:
+    if not can_continue(dag_id):
         words = f"a run of {dag_id} builds no dataset, so its training cannot be continued on another one"
         raise HTTPException(HTTPStatus.CONFLICT, words)
     key = ("continuation", training, *sorted(values.items()))
     work = partial(continued_settings, training, values)
     late, failed = "Nothing has changed: try again later", "the training cannot be read"
     settings = _answered(request, training, key, work, late, failed)
-    of_dataset = {name: getattr(settings, name) for name in dataset_settings(settings.example_kind)}
-    number = zlib.crc32(json.dumps(of_dataset).encode())
-    # Airflow refuses the id of a run that a person starts if it begins with `scheduled__`, for example.
-    prefix = "" if run_id.startswith("manual__") else "manual__"
-    run = {
-        "dag_run_id": f"{prefix}{run_id[:MAX_RUN_ID]}__{number:08x}",
-        "logical_date": None,
-        "conf": {name: getattr(settings, name) for name in FORM_SETTINGS[dag_id]},
-    }
-    return JSONResponse({"dag_id": dag_id, "run": run})
+    return JSONResponse({"dag_id": dag_id, "run": continuing_run(dag_id, run_id, settings)})
 
 
 def _training_of(request: Request, dag_id: str, run_id: str, token: str) -> "Place":

@@ -23,6 +23,7 @@ from scripts.airflow.embedded import Embedded
 from tests.conftest import MakeImages
 from tests.dags.embedded import client_of, embedded_airflow, ended, wait
 from tests.published import publish
+from tests.training.test_continuation import large_images
 
 pytestmark = pytest.mark.filterwarnings("default")  # Airflow itself causes many warnings
 DAG = "image_training"
@@ -146,6 +147,55 @@ def _asked(airflow: Embedded, run_id: str, values: dict[str, str]) -> Json:
         sent = http.post("/tenfold/continuation", params=query, json={"values": values}, headers=token)
         answer: Json = sent.raise_for_status().json()
     return answer
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1500)
+def test_with_advice_apply_the_task_starts_the_run_that_continues(airflow: Embedded, client: Client, tmp_path: Path):
+    conf = {"source_uri": str(large_images(tmp_path / "source")), "workspace": str(tmp_path / "workspace")}
+    conf |= {"image_size": 32, "batch_size": 8, "epochs": 400, "simulated_step_ms": 1.0, "crop": "random_resized"}
+    run_id = client.trigger({**conf, "advice": "apply"})
+    assert ended(client, run_id) == "success"
+    [later_id] = [each["dag_run_id"] for each in client.runs({}) if each["dag_run_id"].startswith(f"{run_id}__")]
+    assert ended(client, later_id) == "success"
+    earlier, later = (load_run(Path(client.xcom(each, "train", "training_place", 0))) for each in (run_id, later_id))
+    [end], [begin] = load_changes(earlier.folder), load_changes(later.folder)
+    assert later.settings.continues == str(earlier.folder)
+    assert end.epoch == begin.epoch > 1
+    assert end.by == later_id
+    assert begin.promised[1] > 1
+    assert begin.measured > 1
+
+
+def test_a_run_that_airflow_refuses_costs_a_warning(
+    make_images: MakeImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """The supervisor of a task is replaced, because it refuses a run only if Airflow has been changed meanwhile."""
+    from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+    from airflow.sdk.execution_time import task_runner
+    from airflow.sdk.execution_time.comms import ErrorResponse, OKResponse
+
+    from dags.continuation import start_from_task
+
+    source = make_images({"a": 12, "b": 12})
+    values = {"workspace": str(tmp_path), "source_uri": str(source)}
+    run = prepare_run(settings_from(values), publish(source, tmp_path), "run")
+    sent: list[Any] = []
+
+    def send(request: Any) -> Any:
+        sent.append(request)
+        if len(sent) > 1:
+            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.PERMISSION_DENIED))
+        return OKResponse(ok=True)
+
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=send), raising=False)
+    for _ in range(2):
+        start_from_task(DAG, "manual__1", run, {"prepare": "resize", "prepare_size": 36})
+    assert "the run that continues this training on a new dataset cannot be started" in caplog.text
+    first, second = sent
+    assert first.run_id == second.run_id
+    assert first.run_id.startswith("manual__1__")
+    assert (first.conf["prepare"], first.conf["continues"]) == ("resize", str(run.folder))
 
 
 @pytest.mark.long

@@ -13,6 +13,7 @@ from pipeline.config.automatic import training_settings
 from pipeline.config.example_kinds import TABLE
 from pipeline.dataset.manifest import Dataset, load
 from pipeline.errors import SettingsError
+from pipeline.evaluation.estimates import Estimate
 from pipeline.images.examine import Rules, examine
 from pipeline.input.cache import cached_bytes
 from pipeline.input.options import BatchOptions, batch_options
@@ -24,10 +25,10 @@ from pipeline.runs.promises import machine_of, save_promises
 from pipeline.runs.run import load_result, load_run
 from pipeline.system.host import host_facts
 from pipeline.training import stages
-from pipeline.training.advise import _core_s, measure_missing
+from pipeline.training.advise import _core_s, measure_missing, measure_prepared_at_start
 from pipeline.training.job import run_job
 from pipeline.tuning.predictions import PREPARED, Hardware, facts_of
-from pipeline.tuning.stages import StageCosts, load_stages
+from pipeline.tuning.stages import StageCosts, load_stages, save_stages
 from tests.monitor.epoch_records import record_epochs
 from tests.tuning.test_predictions import DECODING, KEPT, epochs, facts, with_shares
 
@@ -87,10 +88,8 @@ def test_a_training_is_advised_from_its_record_and_from_measured_stages(trained:
     assert fast["examples_per_s"]["value"] > 2 * found["examples_per_s"]["value"]
 
 
-def test_the_time_to_prepare_an_image_is_measured(tmp_path: Path, published: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_time_to_prepare_an_image_is_measured(published: Path, monkeypatch: pytest.MonkeyPatch):
     """Also if a measurement of their stages would take fewer images, because stored pixels are large."""
-    values = {"workspace": str(tmp_path), "local_folder": str(tmp_path), "image_size": 32}
-    run = prepare_run(training_settings(values), published, "run")
     dataset, examined = load(published), []
 
     def examine_one_second_long(*given: Any) -> Any:
@@ -100,8 +99,63 @@ def test_the_time_to_prepare_an_image_is_measured(tmp_path: Path, published: Pat
     monkeypatch.setattr(stages, "MAX_BYTES", 1)
     monkeypatch.setattr(stages, "examine", examine_one_second_long)
     monkeypatch.setattr("time.process_time", lambda: float(len(examined)))
-    assert _core_s(run, dataset, Rules(check="header", prepare="raw", prepare_size=37)) == 1
+    assert _core_s(published, dataset, Rules(check="header", prepare="raw", prepare_size=37)) == 1
     assert len(examined) > 1
+
+
+@pytest.mark.parametrize(
+    ("prepare", "spent_s", "expected"),
+    [
+        ("keep", 8.0, {"resize": 6.0, "raw": 8.0}),
+        ("keep", 12.0, {}),
+        ("keep", None, {}),
+        ("resize", 8.0, {"raw": 12.0}),
+        ("raw", 8.0, {}),
+    ],
+)
+def test_what_the_stages_leave_of_20_s_is_for_other_datasets(
+    tmp_path: Path,
+    published: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    prepare: str,
+    spent_s: float | None,
+    expected: dict[str, float],
+):
+    """Each measurement here takes two thirds of what it may, 4 s."""
+    values = {"workspace": str(tmp_path), "local_folder": str(tmp_path), "image_size": 32}
+    run = prepare_run(training_settings(values), published, "run")
+    costs = StageCosts({"decode": Estimate(9, 8, 10)}, 100, examples=10, cpu_s=spent_s or 0)
+    if spent_s is not None:
+        save_stages(run.folder, costs)
+    given: dict[str, float] = {}
+
+    def measure(*options: Any, prepare: str, **_: Any) -> StageCosts:
+        given[prepare] = options[3]
+        return costs
+
+    monkeypatch.setattr("pipeline.training.advise.measure_stages", measure)
+    monkeypatch.setattr("pipeline.training.advise._core_s", lambda *_: 0.5)
+    monkeypatch.setattr("time.process_time", lambda: 4.0 * len(given))
+    content = load(published)
+    dataset = replace(content, settings={**content.settings, "prepare": prepare})
+    measure_prepared_at_start(run, published, dataset, go_on=lambda: True)
+    assert given == expected
+    stored = json.loads((run.folder / PREPARED).read_text()) if expected else {}
+    assert {name: each["core_s"] for name, each in stored.items()} == dict.fromkeys(expected, 0.5)
+    given.clear()
+    measure_prepared_at_start(run, published, dataset, go_on=lambda: True)
+    assert not (given and expected)  # A retry measures nothing.
+
+
+def test_other_datasets_that_cannot_be_measured_cost_a_warning(
+    tmp_path: Path, published: Path, caplog: pytest.LogCaptureFixture
+):
+    values = {"workspace": str(tmp_path), "local_folder": str(tmp_path), "image_size": 32}
+    run = prepare_run(training_settings(values), published, "run")
+    save_stages(run.folder, StageCosts({"decode": Estimate(9, 8, 10)}, 100, examples=10, cpu_s=1.0))
+    measure_prepared_at_start(run, tmp_path / "missing", load(published), go_on=lambda: True)
+    assert "what a new dataset would gain is unknown: FileNotFoundError" in caplog.text
+    assert not (run.folder / PREPARED).exists()
 
 
 def test_on_another_machine_nothing_is_measured(

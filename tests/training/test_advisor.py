@@ -72,8 +72,8 @@ def test_an_offer_of_the_first_epoch_allows_for_a_validation_that_nobody_saw(tmp
     assert lows[0] < 0.95 * lows[1]
 
 
-def test_a_new_dataset_is_offered_and_never_made_by_itself(tmp_path: Path):
-    """Its stages are measured by `tenfold advise`."""
+def test_a_new_dataset_is_offered_and_not_made_by_the_training_itself(tmp_path: Path):
+    """The process that waits for the training starts it (pipeline/runs/advised.py)."""
     prepared = {"resize": {"costs": asdict(costs(size=8_000, read=10, parse=5, decode=50, batch=20)), "core_s": 1e-4}}
     (tmp_path / PREPARED).write_text(json.dumps(prepared))
     advised = advisor(tmp_path, advice="apply", crop="random_resized")

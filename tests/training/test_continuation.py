@@ -1,5 +1,6 @@
 """A training that continues another one on a new dataset: the same examples, weights and optimizer."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -14,8 +15,8 @@ from pipeline.runs.changes import CONTINUES, DATASET, load_changes, request_data
 from pipeline.runs.continuation import continued_settings
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.promises import load_promises
-from pipeline.runs.run import load_result
-from tests.conftest import MakeImages
+from pipeline.runs.run import load_result, load_run
+from tests.conftest import MakeImages, jpeg
 from tests.published import publish
 from tests.training.test_exact_resume import Training
 from tests.waiting import until
@@ -111,6 +112,44 @@ def test_the_command_goes_on_after_it_was_killed_and_keeps_its_promise(images: P
     assert (tuple(promise.promised), promise.measured) == ((1.6, 1.5, 1.75), begin.measured)
     epochs = [read(each / "record", "epochs")["step"].tolist() for each in (training, later)]
     assert epochs == [[*range(1, begin.epoch)], [*range(begin.epoch, 31)]]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_with_advice_apply_the_command_continues_on_a_faster_dataset_by_itself(tmp_path: Path):
+    """Decoding photographs limits the training. The images would fit into memory, but not with this crop."""
+    source = large_images(tmp_path / "source")
+    values = {"workspace": tmp_path, "local_folder": tmp_path, "source_uri": source, "epochs": 400, "image_size": 32}
+    values |= {"simulated_step_ms": 1.0, "batch_size": 8, "crop": "random_resized", "advice": "apply"}
+    options = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
+    command = [sys.executable, "-m", "pipeline", "run", *options, "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    result = json.loads(done.stdout)
+
+    later = Path(result["run"])
+    earlier = Path(load_run(later).settings.continues)
+    [end], [begin] = load_changes(earlier), load_changes(later)
+    assert (end.field, begin.field, end.epoch) == (DATASET, CONTINUES, begin.epoch)
+    assert end.words.startswith("prepare=")
+    assert end.by == "advice"
+    assert begin.promised[1] > 1
+    assert begin.measured > 1
+    epochs = [read(each / "record", "epochs")["step"].tolist() for each in (earlier, later)]
+    assert epochs == [[*range(1, begin.epoch)], [*range(begin.epoch, 401)]]
+    assert load(Path(result["dataset"])).settings["prepare"] in ("resize", "raw")
+
+    # As if the command had been stopped when the first training was over.
+    again = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    assert json.loads(again.stdout)["run"] == result["run"]
+
+
+def large_images(folder: Path) -> Path:
+    """Write 120 images of half a megapixel, in two classes."""
+    for number in range(120):
+        path = folder / f"{number % 2}" / f"{number:03d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(jpeg(number, (800, 600)))
+    return folder
 
 
 def started(*arguments: str) -> "subprocess.Popen[bytes]":

@@ -18,6 +18,7 @@ from pipeline.monitor.epochs import whole_epochs
 from pipeline.monitor.limits import Limit, Part
 from pipeline.monitor.load import Load
 from pipeline.monitor.verdict import Verdict
+from pipeline.runs.step_ratios import StepRatio
 from pipeline.tuning.advice import advice
 from pipeline.tuning.predictions import (
     PREPARED,
@@ -441,6 +442,30 @@ def test_rows_of_larger_batches_are_cheaper_if_they_were_measured():
     both = verdict(Limit.DECODING, Limit.SERIAL, us=1000, own_cores=1.2)
     for of in (facts(), facts(both, **twice), facts(stages=None, **twice)):
         assert not [each for each in predictions(of) if "batch_size" in each.change]
+
+
+def test_measured_steps_predict_another_precision():
+    """Steps of half the time on a GPU, which is the limit: 500 of 600 µs between two epochs stay as they are."""
+    of = replace(verdict(Limit.COMPUTE, us=1000, wait=0.0, gpu=95.0, own_cores=0.2, busy=10.0), is_simulated=False)
+    ratio = StepRatio({"precision": "mixed_bfloat16"}, Estimate(0.5, 0.49, 0.51), start_s=30.0)
+    half = facts(of, stages=None, step_ratios=[ratio])
+    assert found(half, "precision").factor.value == pytest.approx(2, rel=0.02)
+    assert found(half, "precision").costs.minutes == 0.5
+    assert "(precision=mixed_bfloat16)" in advice(of, half.settings, {}, predictions(half))
+    waits = replace(half, verdict=replace(of, limits=(Limit.DECODING,), wait_fraction=0.9))
+    assert found(waits, "precision").factor.value == pytest.approx(1, rel=0.06)
+    assert not any("precision" in each.change for each in predictions(half, Hardware(step_ms=5)))
+    validates = found(replace(half, verdict=with_shares(of, validation=0.5)), "precision").factor
+    assert (validates.low, validates.high) == pytest.approx((1 / 0.75, 2), rel=0.05)
+
+
+def test_measured_steps_predict_xla_on_the_cores_that_the_input_needs_too():
+    """A step takes 900 of the 1,000 µs of each of two cores, and the input the rest."""
+    of = replace(verdict(Limit.COMPUTE, us=1000, wait=0.0, own_cores=2.0, busy=100.0), is_simulated=False)
+    cheap = costs(read=50, parse=10, decode=100, resize=20, batch=20)
+    slower = StepRatio({"xla": True}, Estimate(2, 2, 2), start_s=6.0)
+    assert found(facts(of, cheap, step_ratios=[slower]), "xla").factor.value == pytest.approx(1 / 1.9, rel=0.02)
+    assert "xla=true" in found(facts(of, cheap, step_ratios=[slower]), "xla").action
 
 
 def test_more_cores_help_until_the_step_limits():

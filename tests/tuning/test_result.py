@@ -3,14 +3,13 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from pipeline.errors import BadInput
 from pipeline.report.inputs_table import format_result
 from pipeline.tuning.measurement import load_comparison, turns
 from pipeline.tuning.options import ComparisonOptions
-from pipeline.tuning.result import Result, geometric_mean, load_result
+from pipeline.tuning.result import Result, load_result
 from tests.tuning.compared import BATCH, compared, left_out
 
 
@@ -23,20 +22,6 @@ def test_the_order_alternates():
     assert [turn.contender for turn in order] == ["files", "shards", "shards", "files", "files", "shards"]
     assert [turn.round for turn in order] == [0, 0, 1, 1, 2, 2]
     assert [turn.number for turn in order] == list(range(6))
-
-
-def test_the_interval_of_a_ratio_is_that_of_student():
-    base = np.array([100.0, 200.0, 50.0])
-    found = geometric_mean(base * np.exp([0.1, 0.2, 0.3]) / base)
-    # Mean 0.2, standard deviation 0.1, three rounds: 0.2 -+ 4.303 x 0.1 / sqrt(3).
-    assert found.value == pytest.approx(np.exp(0.2))
-    assert (found.low, found.high) == pytest.approx((np.exp(0.2 - 0.24843), np.exp(0.2 + 0.24843)), rel=1e-4)
-
-
-def test_a_slow_minute_of_the_machine_does_not_change_a_ratio():
-    base = np.array([100.0, 40.0, 90.0])
-    found = geometric_mean(2.5 * base / base)
-    assert (found.value, found.low, found.high) == pytest.approx((2.5, 2.5, 2.5))
 
 
 def test_a_fast_accelerator_gains_what_the_inputs_differ_by(tmp_path: Path):

@@ -10,17 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline.dataset import manifest as datasets
-from pipeline.input import steps_per_epoch
 from pipeline.monitor import open_monitor, read
 from pipeline.monitor.limits import OTHERS
 from pipeline.monitor.load import load_of
 from pipeline.system.page_cache import cached_fraction, drop_page_cache
 from pipeline.training.compare.contender_inputs import ContenderInputs, Input, measured_alone
 from pipeline.training.failure.device_memory import require_divisible
-from pipeline.training.model.tensor_kind import build_model_of
 from pipeline.training.step.loop import EpochLoop
-from pipeline.training.step.optimizer import build_optimizer, optimizer_options
-from pipeline.training.step.phases import build_steps, step_options
+from pipeline.training.step.phases import built_steps
 from pipeline.training.step.strategy import open_strategy, share_of_device
 from pipeline.tuning.contenders import Contender
 from pipeline.tuning.measurement import Comparison, Measurement
@@ -43,16 +40,10 @@ class Contest:
         self._strategy = open_strategy(None)
         self.inputs = ContenderInputs(comparison, self._strategy)
         dataset = datasets.load(Path(next(iter(comparison.datasets.values()))))
-        steps = steps_per_epoch(dataset, settings.batch_size, 1)
         require_divisible(settings, share_of_device(settings.batch_size, self._strategy))
-        keras.utils.set_random_seed(settings.seed)
-        with self._strategy.scope():
-            model = build_model_of(settings, dataset)
-            optimizer = build_optimizer(optimizer_options(settings, steps), model)
-            optimizer.build(model.trainable_variables)
-        options = step_options(settings, dataset, steps, settings.micro_batches)
-        self._steps = build_steps(self._strategy, model, optimizer, options)
-        self._variables = [*model.variables, *optimizer.variables]
+        built = built_steps(settings, dataset, self._strategy)
+        self._steps = built.steps
+        self._variables = [*built.model.variables, *built.optimizer.variables]
         self._first_values = [keras.ops.convert_to_numpy(variable) for variable in self._variables]
 
     def measure(self, contender: Contender, round_number: int, folder: Path, repeated: int) -> Measurement:

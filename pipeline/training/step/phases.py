@@ -1,17 +1,19 @@
 """The steps that the settings of a training ask for; those of transfer learning have two phases."""
 
 import logging
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
 from pipeline.config.automatic import TrainingSettings
 from pipeline.dataset.manifest import Dataset
+from pipeline.input import steps_per_epoch
 from pipeline.training.model.models import base_of
 from pipeline.training.model.own_loss import own_loss
-from pipeline.training.model.tensor_kind import task_of, tensor_kind_of
+from pipeline.training.model.tensor_kind import build_model_of, task_of, tensor_kind_of
 from pipeline.training.step.loop import Features, TakesSteps
-from pipeline.training.step.optimizer import updates_done
+from pipeline.training.step.optimizer import build_optimizer, optimizer_options, updates_done
 from pipeline.training.step.simulated import SimulatedSteps
 from pipeline.training.step.steps import StepOptions, Steps
 
@@ -83,3 +85,23 @@ def build_steps(
         return SimulatedSteps(strategy, options.simulated_s)
     steps = Steps(strategy, model, optimizer, options)
     return TwoPhases(steps, base_of(model), optimizer, options.frozen_updates) if options.frozen_updates else steps
+
+
+class BuiltSteps(NamedTuple):
+    """A model at the start of a training, with what it is trained by."""
+
+    model: keras.Model
+    optimizer: keras.Optimizer
+    steps: TakesSteps
+
+
+def built_steps(settings: TrainingSettings, dataset: Dataset, strategy: tf.distribute.Strategy) -> BuiltSteps:
+    """Return a new model with its steps, for a measurement on one server."""
+    steps = steps_per_epoch(dataset, settings.batch_size, 1)
+    keras.utils.set_random_seed(settings.seed)
+    with strategy.scope():
+        model = build_model_of(settings, dataset)
+        optimizer = build_optimizer(optimizer_options(settings, steps), model)
+        optimizer.build(model.trainable_variables)
+    options = step_options(settings, dataset, steps, settings.micro_batches)
+    return BuiltSteps(model, optimizer, build_steps(strategy, model, optimizer, options))

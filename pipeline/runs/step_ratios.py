@@ -1,0 +1,63 @@
+"""How much longer or shorter a training step takes with another precision, or compiled with XLA: what was measured."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pipeline.config.automatic import TrainingSettings
+from pipeline.evaluation.estimates import Estimate
+from pipeline.monitor.limits import Limit
+from pipeline.monitor.verdict import Verdict
+from pipeline.runs.files import STEP_RATIOS, read_or_empty
+from pipeline.storage import Place, write_json
+
+FLOAT16_CAPABILITY, BFLOAT16_CAPABILITY = 7.0, 8.0
+"""NVIDIA's GPUs have tensor cores for float16 from the first compute capability on (V100, T4), and for bfloat16 from
+the second one on (A100, RTX 30, L4, H100)."""
+
+
+@dataclass(frozen=True)
+class StepRatio:
+    """What was measured of the steps of a training with other settings."""
+
+    change: Mapping[str, Any]
+    """Settings and their new values."""
+    ratio: Estimate
+    """Time of such a step as a share of the time of a step without the change."""
+    start_s: float
+    """Seconds until the first step was done."""
+
+
+def faster_precision(gpu_capability: float | None) -> str:
+    """Return the precision for which a GPU has tensor cores; empty if it has none. Newer GPUs may tell nothing."""
+    if gpu_capability is None or gpu_capability >= BFLOAT16_CAPABILITY:
+        return "mixed_bfloat16"
+    return "mixed_float16" if gpu_capability >= FLOAT16_CAPABILITY else ""
+
+
+def step_changes(verdict: Verdict, settings: TrainingSettings) -> list[dict[str, Any]]:
+    """Return the changes whose steps are worth measuring; none if the steps do not limit the training."""
+    if Limit.COMPUTE not in verdict.limits or verdict.is_simulated or settings.num_training_servers > 1:
+        return []
+    load = verdict.load
+    precision = faster_precision(load.gpu_capability) if load.has_gpu and settings.precision == "float32" else ""
+    of_precision = {"precision": precision} if precision else {}
+    of_xla = {} if settings.xla else {"xla": True}
+    both = [{**of_precision, **of_xla}] if of_precision and of_xla else []
+    return [each for each in (of_precision, of_xla, *both) if each]
+
+
+def save_step_ratios(folder: Place, ratios: Iterable[StepRatio]) -> None:
+    """Write what was measured into the folder of a training."""
+    write_json(folder / STEP_RATIOS, {"changes": [asdict(each) for each in ratios]}, indent=1)
+
+
+def load_step_ratios(folder: Place) -> list[StepRatio]:
+    """Return what was measured; nothing if the file is missing, or another user of the folder damaged it."""
+    try:
+        return [
+            StepRatio(dict(each["change"]), Estimate(*map(float, each["ratio"])), float(each["start_s"]))
+            for each in read_or_empty(folder / STEP_RATIOS)["changes"]
+        ]
+    except (KeyError, TypeError, ValueError):
+        return []

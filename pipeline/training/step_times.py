@@ -1,0 +1,129 @@
+"""The process that measures steps with other settings: `python -m pipeline.training.step_times FOLDER PARENT`.
+
+FOLDER is that of a training that is over, and PARENT is a process id. It trains the model on one batch in turn with and
+without each change (pipeline/runs/step_ratios.py), on the devices of the training, and changes nothing of the training.
+
+Exit codes: 0 all is measured; 75 stopped on request; 1 failed, and the log says why.
+"""
+
+import logging
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.config.allowed import require_allowed
+from pipeline.config.automatic import TrainingSettings
+from pipeline.config.settings import validated
+from pipeline.dataset.manifest import Dataset, load_allowed
+from pipeline.errors import Preempted, TenfoldError
+from pipeline.evaluation.blocks import geometric_mean
+from pipeline.monitor.verdict import diagnose_run
+from pipeline.runs.changes import values_in_words
+from pipeline.runs.run import EXIT_PREEMPTED, Run, load_run
+from pipeline.runs.step_ratios import StepRatio, save_step_ratios, step_changes
+from pipeline.storage import place_of
+from pipeline.system.process import end_with_parent
+from pipeline.system.progress import log_to_stderr
+from pipeline.training.gpus import own_gpus
+from pipeline.training.stop import Stage, Stop
+from pipeline.training.tensorflow_start import hold_back_stderr
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from pipeline.training.step.loop import TakesSteps
+
+ROUNDS, BLOCK_S = 8, 0.25
+"""Each round has a block of steps with the change, and one without. A block takes at least this long."""
+SENT_TOGETHER = 4
+"""Steps are sent to the accelerator in such groups, as a training sends a step before the last one is done."""
+_log = logging.getLogger("pipeline.training.step_times")
+
+
+def main(folder: Path, parent: int) -> int:
+    """Measure the steps of the training in `folder`; return the exit code."""
+    log_to_stderr()
+    stop = Stop()
+    stop.obey_sigterm()
+    stop.enter(Stage.STARTING)  # It has nothing to save.
+    end_with_parent(parent, signal.SIGTERM)
+    run = load_run(folder)
+    try:
+        require_allowed(run.settings)  # Another user of the folder may have changed its file.
+        with own_gpus(run.settings, None, stop.requested.is_set) as gpus:
+            _log.info("loading TensorFlow")
+            with hold_back_stderr():
+                import tensorflow  # noqa: F401
+            gpus.confirm()
+            save_step_ratios(folder, measured(run, step_changes(diagnose_run(folder), run.settings)))
+    except Preempted as reason:
+        _log.warning("%s", reason)
+        return EXIT_PREEMPTED
+    except TenfoldError as error:
+        _log.error("%s", error)
+        return 1
+    return 0
+
+
+def measured(run: Run, changes: Sequence[Mapping[str, Any]]) -> list[StepRatio]:
+    """Return how long the steps of a training take with each change. One that fails is left out, with a warning."""
+    from pipeline.input.batches import training_batches
+    from pipeline.input.options import batch_options
+    from pipeline.training.step.strategy import open_strategy, taken_ahead
+
+    strategy, place, options = open_strategy(None), place_of(run.dataset), batch_options(run.settings)
+    dataset, found = load_allowed(place), []
+    batches = taken_ahead(training_batches(place, options, numbered=True), options.batch_size, strategy)
+    *batch, _ = next(batches)
+    batches.close()
+    usual = _Steps(run.settings, dataset, strategy, batch)
+    for change in changes:
+        words = values_in_words(change)
+        _log.info("measuring steps with %s", words)
+        try:
+            settings = validated(TrainingSettings, {**run.settings.model_dump(), **change})
+            changed = _Steps(settings, dataset, strategy, batch)
+            ratios = np.array([changed.block_s() / usual.block_s() for _ in range(ROUNDS)])
+        except Exception as error:  # noqa: BLE001 - XLA and the GPU have errors of many kinds
+            _log.warning("steps with %s cannot be measured: %s: %s", words, type(error).__name__, error)
+        else:
+            found.append(StepRatio(change, geometric_mean(ratios), changed.start_s))
+    return found
+
+
+class _Steps:
+    """The steps of a model with some settings, all on one batch."""
+
+    def __init__(
+        self, settings: TrainingSettings, dataset: Dataset, strategy: "tf.distribute.Strategy", batch: Sequence[Any]
+    ) -> None:
+        import tensorflow as tf
+
+        from pipeline.training.step.phases import built_steps
+
+        begin = time.perf_counter()
+        self._steps: TakesSteps = built_steps(settings, dataset, strategy).steps
+        self._batch = (*batch, tf.constant(0.0))
+        self._steps.train(*self._batch).numpy()
+        self.start_s = time.perf_counter() - begin
+        """Seconds until the first step was done."""
+
+    def block_s(self) -> float:
+        """Return the seconds of a step, as the mean of a block."""
+        steps, begin, elapsed_s = 0, time.perf_counter(), 0.0
+        while elapsed_s < BLOCK_S:
+            for _ in range(SENT_TOGETHER):
+                sums = self._steps.train(*self._batch)
+            sums.numpy()  # Waits for the accelerator.
+            steps += SENT_TOGETHER
+            elapsed_s = time.perf_counter() - begin
+        return elapsed_s / steps
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,64 @@
+"""Which steps are worth measuring with other settings, and the file of what was measured."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config.automatic import training_settings
+from pipeline.evaluation.estimates import Estimate
+from pipeline.monitor.limits import Limit
+from pipeline.monitor.load import Load
+from pipeline.monitor.verdict import Verdict
+from pipeline.runs.files import STEP_RATIOS
+from pipeline.runs.step_ratios import StepRatio, faster_precision, load_step_ratios, save_step_ratios, step_changes
+
+BFLOAT16, FLOAT16, XLA = {"precision": "mixed_bfloat16"}, {"precision": "mixed_float16"}, {"xla": True}
+COMPUTE = Verdict((Limit.COMPUTE,), "It is so.", Load())
+
+
+@pytest.mark.parametrize(
+    ("capability", "precision"),
+    [(None, "mixed_bfloat16"), (9.0, "mixed_bfloat16"), (8.0, "mixed_bfloat16"), (7.5, "mixed_float16"), (6.1, "")],
+)
+def test_a_gpu_has_tensor_cores_for_a_precision(capability: float | None, precision: str):
+    assert faster_precision(capability) == precision
+
+
+@pytest.mark.parametrize(
+    ("load", "values", "changes"),
+    [
+        (Load(), {}, [XLA]),
+        (Load(), {"xla": True}, []),
+        (Load(gpu=95.0, gpu_capability=9.0), {}, [BFLOAT16, XLA, BFLOAT16 | XLA]),
+        (Load(gpu=95.0, gpu_capability=7.5), {}, [FLOAT16, XLA, FLOAT16 | XLA]),
+        (Load(gpu=95.0, gpu_capability=6.1), {}, [XLA]),
+        (Load(gpu=95.0, gpu_capability=9.0), {"xla": True}, [BFLOAT16]),
+        (Load(gpu=95.0, gpu_capability=9.0), {"precision": "mixed_float16"}, [XLA]),
+    ],
+)
+def test_what_makes_steps_faster_on_this_accelerator_is_measured(load: Load, values: dict[str, Any], changes: Any):
+    assert step_changes(replace(COMPUTE, load=load), training_settings(values)) == changes
+
+
+@pytest.mark.parametrize(
+    ("of", "values"),
+    [
+        (replace(COMPUTE, limits=(Limit.DECODING,)), {}),
+        (replace(COMPUTE, is_simulated=True), {}),
+        (COMPUTE, {"num_training_servers": 2}),
+    ],
+    ids=["the input is the limit", "simulated", "two servers"],
+)
+def test_steps_that_say_nothing_are_not_measured(of: Verdict, values: dict[str, Any]):
+    assert step_changes(of, training_settings(values)) == []
+
+
+def test_what_was_measured_is_stored(tmp_path: Path):
+    ratios = [StepRatio(BFLOAT16 | XLA, Estimate(0.5, 0.4, 0.6), 12.0)]
+    assert load_step_ratios(tmp_path) == []
+    save_step_ratios(tmp_path, ratios)
+    assert load_step_ratios(tmp_path) == ratios
+    (tmp_path / STEP_RATIOS).write_text('{"changes": [{"change": {}, "ratio": ["a"], "start_s": 1}]}')
+    assert load_step_ratios(tmp_path) == []  # Another user of the folder damaged it.
