@@ -244,7 +244,9 @@ def servers(settings: dict[str, Any], dataset: str) -> PokeReturnValue:
 
 def _person(run: Any) -> str:
     """Return the user who triggered a run, or the id of the run if no user did."""
-    return str(getattr(run, "triggering_user_name", None) or run.run_id)
+    # A run that a task has started names the user of the run of that task.
+    is_by_task = run.run_type == "operator_triggered"
+    return str((not is_by_task and getattr(run, "triggering_user_name", None)) or run.run_id)
 
 
 def _can_continue(settings: Settings, dataset: "Dataset") -> bool:

@@ -206,7 +206,7 @@ def _command(name: str, parser: argparse.ArgumentParser) -> str:
     rows = [
         f"| `{', '.join(action.option_strings) or action.metavar or action.dest}` | {_cell(_help(parser, action))} |"
         for action in sorted(parser._actions, key=lambda action: bool(action.option_strings))
-        if not isinstance(action, argparse._HelpAction)
+        if not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS
     ]
     description = _markdown(parser.description or "")
     table = "\n".join(["| argument | meaning |", "|---|---|", *rows])

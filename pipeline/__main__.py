@@ -74,6 +74,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _terminated(*_: object) -> None:
     # An exception lets the running code wait for its child processes. Otherwise, they would still write checkpoints.
+    # A second request must not interrupt that wait.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise _Terminated
 
 

@@ -19,7 +19,7 @@ from pipeline.commands.command import RUN_ID, Result, argument, command, printer
 from pipeline.commands.options import reachable, settings_of
 from pipeline.config.declarations import ChangesDataset
 from pipeline.config.settings import Settings, declared
-from pipeline.errors import BadInput, SettingsError, TrainingError
+from pipeline.errors import BadInput, Preempted, SettingsError, TrainingError
 from pipeline.storage import Place, is_bucket, place_of
 from pipeline.storage.local import FULL
 from pipeline.system.process import command_of, end_with_parent, environment_of_tensorflow, stop_process
@@ -108,7 +108,7 @@ class _Continued:
         """Start the command for a run. `values` are settings of the new dataset."""
         self._run(run.training, values)
 
-    def _run(self, training: Place, values: Mapping[str, Any]) -> None:
+    def _run(self, training: Place, values: Mapping[str, Any]) -> "subprocess.Popen[bytes]":
         arguments = ["apply", str(training), *(f"{name}={value}" for name, value in values.items())]
         self._repeat = shlex.join([program(), *arguments])
         _log.info("the advice: continue the training on a new dataset, as with `%s`", self._repeat)
@@ -119,20 +119,24 @@ class _Continued:
             env=environment_of_tensorflow(),
             start_new_session=True,  # Ctrl-C reaches only this process, which stops the other one.
         )
+        return self._process
 
     def result(self, training: Place) -> Result | None:
         """Return the result of the command; None if the training has not ended for it. Raises TrainingError."""
         from pipeline.runs.changes import ADVICE, load_changes, requested_dataset
+        from pipeline.runs.run import EXIT_PREEMPTED
 
         change = requested_dataset(load_changes(training))
         if change is None or not change.epoch or change.by != ADVICE:
-            if self._process:
+            if self._process and self._process.poll() is None:
                 _log.warning("the training was over before its new dataset was built, so it is not continued")
             return None
-        if not self._process:  # An earlier command was stopped when the training had ended already.
-            self._run(training, change.dataset_values)
-        content, _ = self._process.communicate()
-        if self._process.returncode:
+        # Without one, an earlier command was stopped when the training had ended already.
+        process = self._process or self._run(training, change.dataset_values)
+        content, _ = process.communicate()
+        if process.returncode == EXIT_PREEMPTED:
+            raise Preempted("the training that continues was asked to stop: run the same command to continue it")
+        if process.returncode:
             raise TrainingError(
                 "the training has ended to be continued on a new dataset, and that has failed, as the message above "
                 f"says: once it is mended, continue with `{self._repeat}`"

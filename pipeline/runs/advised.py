@@ -10,8 +10,8 @@ from typing import Any
 
 from pipeline.config.declarations import ChangesDataset
 from pipeline.config.settings import declared
-from pipeline.errors import BadInput, SettingsError, TenfoldError
-from pipeline.runs.changes import load_changes
+from pipeline.errors import FileSystemError, StorageError
+from pipeline.runs.changes import ADVICE, BUILD, load_changes
 from pipeline.runs.offers import load_offers
 from pipeline.runs.run import Run
 
@@ -33,24 +33,24 @@ class AdvisedDataset:
             return
         try:
             if values := self._advised(run):
-                self._is_decided = True
                 self._start(run, values)
-        except (BadInput, SettingsError) as error:  # Another look would find the same.
+                self._is_decided = True
+        except (StorageError, FileSystemError, OSError) as error:
+            _log.warning("whether to continue the training on a new dataset is unknown until the next look: %s", error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on, and each look would find it
             self._is_decided = True
             _log.warning("the training is not continued on a new dataset, as the advice is: %s", error)
-        except (TenfoldError, OSError) as error:
-            _log.warning("whether a new dataset would make the training faster is unknown: %s", error)
 
     def _advised(self, run: Run) -> Mapping[str, Any]:
         """Return the settings of the dataset; none if another change is better, or comes first.
 
         As with any other change that a training makes by itself, somebody's earlier request counts, even if it was
-        refused.
+        refused. A build that the advice itself began, in an attempt that was stopped, is begun again.
         """
         best = next(iter(load_offers(run.folder)), None)
         if best is None or not best.change.keys() <= declared(ChangesDataset).keys():
             return {}
-        changes = load_changes(run.training)
+        changes = [each for each in load_changes(run.training) if (each.field, each.by) != (BUILD, ADVICE)]
         self._is_decided = any(best.change.keys() & change.dataset_values.keys() for change in changes)
         is_waiting = any(change.is_requested for change in changes)
         return {} if self._is_decided or is_waiting else best.change

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
@@ -95,13 +95,16 @@ def _tried(settings: Settings, dataset: Place, run_id: str, look: Look | None) -
     pool = ThreadPoolExecutor(len(processes))
     try:
         # All processes are awaited at once. If one is killed, the others are still waiting for it, and must be told.
-        waits = [pool.submit(process.wait) for process in processes]
+        waits, ended = [pool.submit(process.wait) for process in processes], list[Future[dict[str, Any]]]()
+        for each in waits:
+            each.add_done_callback(ended.append)
         while True:
-            ended = wait(waits, LOOK_S if look else None, return_when=FIRST_EXCEPTION)
-            results = [each.result() for each in ended.done]
-            if not ended.not_done:
+            running = wait(waits, LOOK_S if look else None, return_when=FIRST_EXCEPTION).not_done
+            # In the order of their ends: the first error is the cause of the others.
+            results = [each.result() for each in [*ended]]
+            if len(results) == len(waits):
                 return results[0]
-            if look:
+            if running and look:
                 look(runs[0])
     finally:
         # All are asked first: a server can only stop together with the others, after the same step.
@@ -208,7 +211,7 @@ class TrainingProcess:
             TenfoldError: The error that the process stored, if it failed.
             TrainingError: If it ended without storing an error.
         """
-        code = self._code(look) if self._process else 0
+        code = self._code(self._process, look) if self._process else 0
         self._remove_metrics()
         if code == EXIT_PREEMPTED:
             raise Preempted("the training was asked to stop: run it again to continue from its last checkpoint")
@@ -217,13 +220,14 @@ class TrainingProcess:
             raise self._failure(code)
         return result
 
-    def _code(self, look: Look | None) -> int:
+    def _code(self, process: "subprocess.Popen[bytes]", look: Look | None) -> int:
         """Return the exit code of the process, once it has ended."""
         while True:
             try:
-                return self._process.wait(LOOK_S if look else None)
+                return process.wait(LOOK_S if look else None)
             except subprocess.TimeoutExpired:
-                look(self._run)
+                if look:
+                    look(self._run)
 
     def _failure(self, code: int) -> TenfoldError:
         """Return the error that the process stored. If it stored none, report its end to the other servers, too."""

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from pipeline.dataset.manifest import Dataset
 from pipeline.images.examine import Rules
 from pipeline.input.options import BatchOptions, batch_options
 from pipeline.input.stage_costs import sample_of
+from pipeline.runs.files import read_or_empty
 from pipeline.runs.run import Run
 from pipeline.storage import Place, place_of, write_json
 from pipeline.training.stages import MAX_CPU_S, MIN_CPU_S, measure_stages, only_warned, prepared_records
@@ -34,16 +35,15 @@ def measure_missing(run: Run, dataset: Dataset, max_cpu_s: float = MAX_CPU_S) ->
         _log.info("measuring the stages of the input")
         if costs := measure_stages(folder, dataset, options, max_cpu_s):
             save_stages(run.folder, costs)
-    if (run.folder / PREPARED).exists():
-        return
-    found = _of_prepared(run, folder, dataset, options, lambda _: max_cpu_s)
-    if dataset.kind == TABLE:
+    known = read_or_empty(run.folder / PREPARED)
+    found = _of_prepared(run, folder, dataset, options, known, lambda _: max_cpu_s)
+    if dataset.kind == TABLE and "batch_size" not in known:
         _log.info("measuring the stages of batches of twice the size")
         twice = replace(options, batch_size=2 * options.batch_size)
         if costs := measure_stages(folder, dataset, twice, max_cpu_s):
             found["batch_size"] = {"costs": asdict(costs), "core_s": 0.0}
     if found:
-        write_json(run.folder / PREPARED, found, indent=1)
+        write_json(run.folder / PREPARED, {**known, **found}, indent=1)
 
 
 def measure_prepared_at_start(run: Run, folder: Place, dataset: Dataset, go_on: Callable[[], bool]) -> None:
@@ -59,10 +59,12 @@ def measure_prepared_at_start(run: Run, folder: Place, dataset: Dataset, go_on: 
     end = time.process_time() + MAX_CPU_S - costs.cpu_s
 
     def budget(left: int) -> float:
-        return (end - time.process_time()) / left
+        left_s = end - time.process_time()
+        # Rather one measurement than none.
+        return min(max(left_s / left, MIN_CPU_S), left_s)
 
     with only_warned("what a new dataset would gain is unknown"):
-        if found := _of_prepared(run, folder, dataset, batch_options(run.settings), budget, go_on):
+        if found := _of_prepared(run, folder, dataset, batch_options(run.settings), {}, budget, go_on):
             write_json(run.folder / PREPARED, found, indent=1)
 
 
@@ -71,16 +73,18 @@ def _of_prepared(
     folder: Place,
     dataset: Dataset,
     options: BatchOptions,
+    known: Collection[str],
     budget: Callable[[int], float],
     go_on: Callable[[], bool] = lambda: True,
 ) -> dict[str, Any]:
-    """Return the costs if the dataset had been prepared in each further way.
+    """Return the costs if the dataset had been prepared in each further way that is not `known`.
 
     `budget` takes the number of ways that are left, and returns the CPU seconds for the next one.
     """
     found: dict[str, Any] = {}
     prepare_now = dataset.settings.get("prepare", run.settings.prepare) if dataset.kind == IMAGES else ""
-    further, size = FURTHER.get(prepare_now, ()), prepared_size(run.settings.image_size)
+    further = [prepare for prepare in FURTHER.get(prepare_now, ()) if prepare not in known]
+    size = prepared_size(run.settings.image_size)
     for left, prepare in zip(range(len(further), 0, -1), further, strict=True):
         if (cpu_s := budget(left)) < MIN_CPU_S:
             break

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
@@ -59,12 +60,14 @@ def measure_stages(
         prepare_size: Shorter side of the images, for `prepare`.
         go_on: Is called after each block, and returns whether to go on.
     """
+    began = time.process_time()
     sample = sample_of(folder, dataset, seed=options.seed)
     if prepare:
         dataset, sample = prepared(dataset, sample, Rules(check="header", prepare=prepare, prepare_size=prepare_size))
     if not sample.records:  # A build would reject all images.
         return None
-    return _measured(dataset, sample, options, lambda _: max_cpu_s, go_on)
+    left_s = max_cpu_s - (time.process_time() - began)
+    return _measured(dataset, sample, options, lambda _: left_s, go_on)
 
 
 def measure_at_start(run: Run, folder: Place, dataset: Dataset, go_on: Callable[[], bool]) -> None:

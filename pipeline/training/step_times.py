@@ -20,7 +20,7 @@ from pipeline.config.allowed import require_allowed
 from pipeline.config.automatic import TrainingSettings
 from pipeline.config.settings import validated
 from pipeline.dataset.manifest import Dataset, load_allowed
-from pipeline.errors import Preempted, TenfoldError
+from pipeline.errors import BadInput, Preempted
 from pipeline.evaluation.blocks import geometric_mean
 from pipeline.monitor.verdict import diagnose_run
 from pipeline.runs.changes import values_in_words
@@ -31,7 +31,7 @@ from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_to_stderr
 from pipeline.training.gpus import own_gpus
 from pipeline.training.stop import Stage, Stop
-from pipeline.training.tensorflow_start import hold_back_stderr
+from pipeline.training.tensorflow_start import found_gpus
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -52,20 +52,23 @@ def main(folder: Path, parent: int) -> int:
     stop.obey_sigterm()
     stop.enter(Stage.STARTING)  # It has nothing to save.
     end_with_parent(parent, signal.SIGTERM)
-    run = load_run(folder)
+    run, verdict = load_run(folder), diagnose_run(folder)
     try:
         require_allowed(run.settings)  # Another user of the folder may have changed its file.
-        with own_gpus(run.settings, None, stop.requested.is_set) as gpus:
+        # Nobody waits for advice until another training is over.
+        with own_gpus(
+            run.settings.model_copy(update={"server_wait_minutes": 0.0}), None, stop.requested.is_set
+        ) as gpus:
             _log.info("loading TensorFlow")
-            with hold_back_stderr():
-                import tensorflow  # noqa: F401
             gpus.confirm()
-            save_step_ratios(folder, measured(run, step_changes(diagnose_run(folder), run.settings)))
+            if bool(found_gpus()) != verdict.load.has_gpu:
+                raise BadInput("the training had GPUs, and this process has none, or the other way round")
+            save_step_ratios(folder, measured(run, step_changes(verdict, run.settings)))
     except Preempted as reason:
         _log.warning("%s", reason)
         return EXIT_PREEMPTED
-    except TenfoldError as error:
-        _log.error("%s", error)
+    except Exception as error:  # noqa: BLE001 - XLA and GPUs have errors of many kinds, and it is only advice
+        _log.warning("steps with other settings cannot be measured: %s", error)
         return 1
     return 0
 
@@ -74,22 +77,26 @@ def measured(run: Run, changes: Sequence[Mapping[str, Any]]) -> list[StepRatio]:
     """Return how long the steps of a training take with each change. One that fails is left out, with a warning."""
     from pipeline.input.batches import training_batches
     from pipeline.input.options import batch_options
-    from pipeline.training.step.strategy import open_strategy, taken_ahead
+    from pipeline.training.failure.device_memory import micro_batches_of
+    from pipeline.training.step.strategy import open_strategy, share_of_device, taken_ahead
 
     strategy, place, options = open_strategy(None), place_of(run.dataset), batch_options(run.settings)
     dataset, found = load_allowed(place), []
     batches = taken_ahead(training_batches(place, options, numbered=True), options.batch_size, strategy)
     *batch, _ = next(batches)
     batches.close()
-    usual = _Steps(run.settings, dataset, strategy, batch)
+    parts = micro_batches_of(run, share_of_device(options.batch_size, strategy))
+    # The model whose base is frozen at first is measured as it is later.
+    settings = run.settings.model_copy(update={"micro_batches": parts, "freeze_epochs": 0})
+    usual = _Steps(settings, dataset, strategy, batch)
     for change in changes:
         words = values_in_words(change)
         _log.info("measuring steps with %s", words)
         try:
-            settings = validated(TrainingSettings, {**run.settings.model_dump(), **change})
-            changed = _Steps(settings, dataset, strategy, batch)
+            other = validated(TrainingSettings, {**settings.model_dump(), **change})
+            changed = _Steps(other, dataset, strategy, batch)
             ratios = np.array([changed.block_s() / usual.block_s() for _ in range(ROUNDS)])
-        except Exception as error:  # noqa: BLE001 - XLA and the GPU have errors of many kinds
+        except Exception as error:  # noqa: BLE001 - as above
             _log.warning("steps with %s cannot be measured: %s: %s", words, type(error).__name__, error)
         else:
             found.append(StepRatio(change, geometric_mean(ratios), changed.start_s))

@@ -11,7 +11,14 @@ from pipeline.config.settings import settings_from
 from pipeline.errors import BadInput, StorageError
 from pipeline.runs import advised
 from pipeline.runs.advised import AdvisedDataset
-from pipeline.runs.changes import announce_dataset, load_changes, replace_changes, request_changes, withdraw_dataset
+from pipeline.runs.changes import (
+    ADVICE,
+    announce_dataset,
+    load_changes,
+    replace_changes,
+    request_changes,
+    withdraw_dataset,
+)
 from pipeline.runs.files import CHANGES
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.offers import Offer, save_offers
@@ -80,6 +87,23 @@ def test_what_a_person_asked_for_is_not_started_again(run: Run, is_refused: bool
     assert started.after(run, RESIZED) == []  # It is decided.
 
 
+@pytest.mark.parametrize("is_withdrawn", [False, True])
+def test_a_build_that_the_advice_began_is_begun_again(run: Run, is_withdrawn: bool):
+    """The command was stopped in the middle of it."""
+    build = announce_dataset(run.training, {"prepare": "resize"}, ADVICE)
+    if is_withdrawn:
+        withdraw_dataset(run.training, build.at, "the build of its dataset has failed")
+    assert Started().after(run, RESIZED) == [RESIZED]
+
+
+def test_an_outage_at_the_start_is_no_decision(run: Run):
+    started = Started(StorageError("the bucket does not answer"))
+    assert started.after(run, RESIZED) == [RESIZED]
+    started.error = None
+    assert started.after(run, RESIZED) == [RESIZED] * 2
+    assert started.after(run, RESIZED) == [RESIZED] * 2
+
+
 def test_what_cannot_be_continued_is_said_once(run: Run, caplog: pytest.LogCaptureFixture):
     started = Started(BadInput("the training has callbacks"))
     with caplog.at_level(logging.WARNING):
@@ -98,7 +122,7 @@ def test_an_outage_costs_a_warning(run: Run, caplog: pytest.LogCaptureFixture, m
     with monkeypatch.context() as outage:
         outage.setattr(advised, "load_changes", fail)
         assert started.after(run, RESIZED) == []
-    assert "whether a new dataset would make the training faster is unknown: the bucket does not answer" in caplog.text
+    assert "is unknown until the next look: the bucket does not answer" in caplog.text
     assert started.after(run, RESIZED) == [RESIZED]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.commands import advise as advise_command
 from pipeline.commands.advise import _answer, advise, facts_of_run
 from pipeline.config.automatic import training_settings
 from pipeline.config.example_kinds import TABLE
@@ -166,6 +167,7 @@ def test_on_another_machine_nothing_is_measured(
     run, measured = prepare_run(training_settings(values), published, "run"), []
     record_epochs(run.folder / "record", [(5.0, 5.0)] * 3)
     monkeypatch.setattr("pipeline.training.advise.measure_missing", lambda *_: measured.append(1))
+    monkeypatch.setattr(advise_command, "_measure_steps", lambda _: None)
     change = Change("cache", "memory", 1.0, "Ada", epoch=2, promised=(2.0, 1.9, 2.1), measured=1.5)
     elsewhere = replace(run, host={**run.host, "processor": "Other"})
     save_promises(tmp_path, "runs/other/1", machine_of(elsewhere.host), [change])

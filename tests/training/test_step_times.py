@@ -63,7 +63,7 @@ def test_the_command_measures_steps_once_the_training_is_over(
 @pytest.mark.long
 def test_the_process_measures_what_its_record_asks_for(run: Run):
     """Its steps limit it: it has no wait for data."""
-    record_epochs(run.folder / "record", [(5.0, 0.0)] * 3)
+    record_epochs(run.folder / "record", [(5.0, 5.0)] * 3)
     code = run_module("pipeline.training.step_times", str(run.folder), str(os.getpid()), output=sys.__stderr__.fileno())
     assert code == 0
     assert [each.change for each in load_step_ratios(run.folder)] == [{"xla": True}]

@@ -445,7 +445,7 @@ def test_rows_of_larger_batches_are_cheaper_if_they_were_measured():
 
 
 def test_measured_steps_predict_another_precision():
-    """Steps of half the time on a GPU, which is the limit: 500 of 600 µs between two epochs stay as they are."""
+    """Steps of half the time on a GPU, which is the limit. Of a validation of half of the time, half or nothing is saved."""
     of = replace(verdict(Limit.COMPUTE, us=1000, wait=0.0, gpu=95.0, own_cores=0.2, busy=10.0), is_simulated=False)
     ratio = StepRatio({"precision": "mixed_bfloat16"}, Estimate(0.5, 0.49, 0.51), start_s=30.0)
     half = facts(of, stages=None, step_ratios=[ratio])
