@@ -47,9 +47,10 @@ from pipeline.config.settings import settings_from
 from pipeline.monitor.load import load_of
 from pipeline.monitor.record import read, record_folders
 from pipeline.report.input_stages import input_stages
+from pipeline.report.slow_stage import slow_stage
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run
-from pipeline.tuning.stages import slow_stage, stages_of_servers
+from pipeline.tuning.stages import stages_of_servers
 
 FOLDER = HOME / "slow_server"
 DATA = "small shards"

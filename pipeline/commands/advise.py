@@ -129,20 +129,20 @@ def _row(prediction: "Prediction") -> Mapping[str, Any]:
 
 
 def _measure_steps(run: "Run") -> None:
-    """Measure steps with another precision, or with XLA, if steps limit the training and were not measured so.
+    """Measure the steps alone, and if they limit the training, with another precision and with XLA, too.
 
     In a process of its own, because this one hides the GPUs. If it fails, its log says why.
     """
     from pipeline.monitor.verdict import diagnose_run
-    from pipeline.runs.files import STEP_RATIOS
+    from pipeline.runs.files import STEPS
+    from pipeline.runs.measured_steps import are_worth_measuring
     from pipeline.runs.run import is_running
-    from pipeline.runs.step_ratios import step_changes
     from pipeline.system.process import run_module
 
-    if (run.folder / STEP_RATIOS).exists() or not step_changes(diagnose_run(run.folder), run.settings):
+    if (run.folder / STEPS).exists() or not are_worth_measuring(diagnose_run(run.folder), run.settings):
         return
     if is_running(run.folder):
-        _log.warning("steps with other settings are not measured while the training runs: ask again when it is over")
+        _log.warning("the steps are not measured while the training runs: ask again when it is over")
         return
     run_module("pipeline.training.step_times", str(run.folder), str(os.getpid()), output=sys.stderr.fileno())
 

@@ -9,8 +9,9 @@ from bokeh.models import HoverTool, Range1d
 
 from pipeline.monitor.diagnosis import percent
 from pipeline.report.drawing import BLUE, GRAY, GREEN, ORANGE, VERMILION, Figure, add_legend, new_plot
+from pipeline.report.slow_stage import slow_stage
 from pipeline.system.wording import range_text
-from pipeline.tuning.stages import WORDS, StageCosts, slow_stage, stages_of_servers, time_text
+from pipeline.tuning.stages import WORDS, StageCosts, stages_of_servers, time_text
 
 TITLE = "What the input does"
 LOOKS = {

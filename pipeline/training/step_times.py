@@ -1,7 +1,8 @@
-"""The process that measures steps with other settings: `python -m pipeline.training.step_times FOLDER PARENT`.
+"""The process that measures steps without an input: `python -m pipeline.training.step_times FOLDER PARENT`.
 
-FOLDER is that of a training that is over, and PARENT is a process id. It trains the model on one batch in turn with and
-without each change (pipeline/runs/step_ratios.py), on the devices of the training, and changes nothing of the training.
+FOLDER is that of a training that is over, and PARENT is a process id. It trains the model on one batch in memory, in
+turn with and without each change (pipeline/runs/measured_steps.py), on the devices of the training. It changes nothing
+of the training.
 
 Exit codes: 0 all is measured; 75 stopped on request; 1 failed, and the log says why.
 """
@@ -12,7 +13,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,8 +25,8 @@ from pipeline.errors import BadInput, Preempted
 from pipeline.evaluation.blocks import geometric_mean
 from pipeline.monitor.verdict import diagnose_run
 from pipeline.runs.changes import values_in_words
+from pipeline.runs.measured_steps import MeasuredSteps, StepRatio, save_steps, step_changes
 from pipeline.runs.run import EXIT_PREEMPTED, Run, load_run
-from pipeline.runs.step_ratios import StepRatio, save_step_ratios, step_changes
 from pipeline.storage import place_of
 from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_to_stderr
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 ROUNDS, BLOCK_S = 8, 0.25
 """Each round has a block of steps with the change, and one without. A block takes at least this long."""
 SENT_TOGETHER = 4
-"""Steps are sent to the accelerator in such groups, as a training sends a step before the last one is done."""
+"""Calls are sent to the accelerator in such groups, as a training sends a step before the last one is done."""
 _log = logging.getLogger("pipeline.training.step_times")
 
 
@@ -63,73 +64,107 @@ def main(folder: Path, parent: int) -> int:
             gpus.confirm()
             if bool(found_gpus()) != verdict.load.has_gpu:
                 raise BadInput("the training had GPUs, and this process has none, or the other way round")
-            save_step_ratios(folder, measured(run, step_changes(verdict, run.settings)))
+            save_steps(folder, measured(run, step_changes(verdict, run.settings)))
     except Preempted as reason:
         _log.warning("%s", reason)
         return EXIT_PREEMPTED
     except Exception as error:  # noqa: BLE001 - XLA and GPUs have errors of many kinds, and it is only advice
-        _log.warning("steps with other settings cannot be measured: %s", error)
+        _log.warning("the steps cannot be measured: %s", error)
         return 1
     return 0
 
 
-def measured(run: Run, changes: Sequence[Mapping[str, Any]]) -> list[StepRatio]:
-    """Return how long the steps of a training take with each change. One that fails is left out, with a warning."""
+def measured(run: Run, changes: Sequence[Mapping[str, Any]]) -> MeasuredSteps:
+    """Return how long the steps of a training take, as they are and with each change.
+
+    A change that fails is left out, with a warning.
+    """
     from pipeline.input.batches import training_batches
     from pipeline.input.options import batch_options
     from pipeline.training.failure.device_memory import micro_batches_of
+    from pipeline.training.inputs import stacked
     from pipeline.training.step.strategy import open_strategy, share_of_device, taken_ahead
 
     strategy, place, options = open_strategy(None), place_of(run.dataset), batch_options(run.settings)
     dataset, found = load_allowed(place), []
-    batches = taken_ahead(training_batches(place, options, numbered=True), options.batch_size, strategy)
-    *batch, _ = next(batches)
-    batches.close()
+    batches, count = training_batches(place, options, numbered=True), 1
+    if strategy.num_replicas_in_sync == 1:  # As in the training, small batches are sent together.
+        batches, count = stacked(batches)
+    sent = taken_ahead(batches, options.batch_size, strategy)
+    *batch, _ = next(sent)
+    sent.close()
     parts = micro_batches_of(run, share_of_device(options.batch_size, strategy))
     # The model whose base is frozen at first is measured as it is later.
     settings = run.settings.model_copy(update={"micro_batches": parts, "freeze_epochs": 0})
-    usual = _Steps(settings, dataset, strategy, batch)
+    _log.info("measuring the steps without an input")
+    usual = _Steps(settings, dataset, strategy, batch, count)
+    blocks = [usual.block() for _ in range(ROUNDS)]
     for change in changes:
         words = values_in_words(change)
         _log.info("measuring steps with %s", words)
         try:
             other = validated(TrainingSettings, {**settings.model_dump(), **change})
-            changed = _Steps(other, dataset, strategy, batch)
-            ratios = np.array([changed.block_s() / usual.block_s() for _ in range(ROUNDS)])
+            changed = _Steps(other, dataset, strategy, batch, count)
+            ratios = np.array([changed.block().elapsed_s / usual.block().elapsed_s for _ in range(ROUNDS)])
         except Exception as error:  # noqa: BLE001 - as above
             _log.warning("steps with %s cannot be measured: %s: %s", words, type(error).__name__, error)
         else:
             found.append(StepRatio(change, geometric_mean(ratios), changed.start_s))
-    return found
+    us = 1e6 / settings.batch_size
+    return MeasuredSteps(
+        geometric_mean(us * np.array([block.elapsed_s for block in blocks])),
+        geometric_mean(us * np.array([block.cpu_s for block in blocks])),
+        found,
+    )
+
+
+class _Block(NamedTuple):
+    """Seconds of a step, as the mean of a block."""
+
+    elapsed_s: float
+    cpu_s: float
+    """Of all threads of this process."""
 
 
 class _Steps:
-    """The steps of a model with some settings, all on one batch."""
+    """The steps of a model with some settings, all on one batch, or on one stack of `count` batches."""
 
     def __init__(
-        self, settings: TrainingSettings, dataset: Dataset, strategy: "tf.distribute.Strategy", batch: Sequence[Any]
+        self,
+        settings: TrainingSettings,
+        dataset: Dataset,
+        strategy: "tf.distribute.Strategy",
+        batch: Sequence[Any],
+        count: int,
     ) -> None:
-        import tensorflow as tf
-
         from pipeline.training.step.phases import built_steps
 
         begin = time.perf_counter()
         self._steps: TakesSteps = built_steps(settings, dataset, strategy).steps
-        self._batch = (*batch, tf.constant(0.0))
-        self._steps.train(*self._batch).numpy()
+        self._batch, self._count = tuple(batch), count
+        self._send().numpy()
         self.start_s = time.perf_counter() - begin
         """Seconds until the first step was done."""
 
-    def block_s(self) -> float:
-        """Return the seconds of a step, as the mean of a block."""
-        steps, begin, elapsed_s = 0, time.perf_counter(), 0.0
+    def _send(self) -> Any:
+        import tensorflow as tf
+
+        stop = tf.constant(0.0)
+        if self._count == 1:
+            return self._steps.train(*self._batch, stop)
+        assert self._steps.train_several
+        return self._steps.train_several(self._batch, tf.constant(0), tf.constant(self._count), stop)
+
+    def block(self) -> _Block:
+        """Take a block of steps."""
+        steps, begin, cpu_s, elapsed_s = 0, time.perf_counter(), time.process_time(), 0.0
         while elapsed_s < BLOCK_S:
             for _ in range(SENT_TOGETHER):
-                sums = self._steps.train(*self._batch)
+                sums = self._send()
             sums.numpy()  # Waits for the accelerator.
-            steps += SENT_TOGETHER
+            steps += SENT_TOGETHER * self._count
             elapsed_s = time.perf_counter() - begin
-        return elapsed_s / steps
+        return _Block(elapsed_s / steps, (time.process_time() - cpu_s) / steps)
 
 
 if __name__ == "__main__":

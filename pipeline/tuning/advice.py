@@ -14,7 +14,7 @@ from pipeline.config.kept_images import can_keep
 from pipeline.config.settings import MAX_PREFETCHED
 from pipeline.monitor.limits import IDLE_GPU, Limit
 from pipeline.monitor.verdict import Verdict
-from pipeline.runs.step_ratios import faster_precision, step_changes
+from pipeline.runs.measured_steps import faster_precision, step_changes
 from pipeline.tuning.contenders import prepared_size
 from pipeline.tuning.predictions import LOWEST_VALIDATION, Prediction, more_prefetched, with_dataset
 

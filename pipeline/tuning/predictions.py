@@ -18,8 +18,8 @@ from pipeline.monitor.limits import BUSY, FINE, Limit
 from pipeline.monitor.verdict import Verdict
 from pipeline.runs.changes import Change, values_in_words
 from pipeline.runs.files import read_or_empty
+from pipeline.runs.measured_steps import MeasuredSteps, load_steps
 from pipeline.runs.promises import Promise, epochs_since_change, last_change, verdict_since_change, widened
-from pipeline.runs.step_ratios import StepRatio, load_step_ratios
 from pipeline.storage import Place
 from pipeline.system.wording import format_size
 from pipeline.tuning.contenders import prepared_size
@@ -145,8 +145,8 @@ class Facts:
     batches of twice the size."""
     prepared_core_s: Mapping[str, float] = field(default_factory=dict)
     """Processor seconds to prepare an image, by the setting `prepare`."""
-    step_ratios: Sequence[StepRatio] = ()
-    """What was measured of steps with other settings."""
+    steps: MeasuredSteps | None = None
+    """What was measured of the steps without the input; None if nothing was."""
     test_examples: int = 0
     drawn_examples: int = 0
     """Examples from which `validation_fraction` chose the validation split; 0 if the source chose it."""
@@ -229,7 +229,7 @@ def facts_of(
         load_stages(folder),
         {name: costs for name, (costs, _) in prepared.items() if costs},
         {name: core_s for name, (_, core_s) in prepared.items()},
-        load_step_ratios(folder),
+        load_steps(folder),
         test_examples=test,
         # A hash chooses, so that the share of the split is only about that of the setting.
         drawn_examples=drawn if abs(validation - expected) < expected / 4 else 0,
@@ -268,6 +268,8 @@ def rates_on(facts: Facts, hardware: Hardware) -> Rates:
         verdict,
         stages,
         facts.epochs,
+        # On a GPU, its use says how long it computes.
+        None if verdict.load.has_gpu or verdict.is_simulated else facts.steps,
         simulated_us=us_of_ms * facts.settings.simulated_step_ms,
         validation_ratio=facts.validation_examples / max(facts.train_examples, 1),
     )
@@ -508,7 +510,7 @@ def _larger_batches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
 
 def _other_steps(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     """Yield what another precision, or XLA, gains, of which steps were measured."""
-    for each in facts.step_ratios:
+    for each in facts.steps.ratios if facts.steps else ():
         ratio = drawn(each.ratio, "steps")
         # On the CPU, the step needs the same cores as the input.
         other_us = rates.other_us * (1 if facts.verdict.load.has_gpu else ratio)

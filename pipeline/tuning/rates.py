@@ -25,6 +25,7 @@ from pipeline.evaluation.estimates import Estimate, interval
 from pipeline.monitor.epochs import usual_epochs
 from pipeline.monitor.limits import BUSY, Limit, Part
 from pipeline.monitor.verdict import SLICES, Verdict
+from pipeline.runs.measured_steps import MeasuredSteps
 from pipeline.tuning.stages import MIN_ROUNDS, StageCosts
 
 if TYPE_CHECKING:
@@ -190,6 +191,7 @@ def observed(
     verdict: Verdict,
     stages: StageCosts | None,
     epochs: "pandas.DataFrame | None" = None,
+    steps: MeasuredSteps | None = None,
     simulated_us: float = 0.0,
     validation_ratio: float = 0.0,
 ) -> Rates:
@@ -199,6 +201,7 @@ def observed(
         verdict: The verdict on its steps.
         stages: The measured costs of its input, if any.
         epochs: Its `whole_epochs`; None if the verdict is about whole epochs.
+        steps: What was measured of its steps on the cores, if anything was.
         simulated_us: The time of a simulated accelerator, in microseconds per example.
         validation_ratio: Validation examples per training example.
     """
@@ -209,7 +212,7 @@ def observed(
     busy_us = whole_us * (1 - verdict.wait_fraction)
     usable = load.usable_cores or load.cores or 1.0
     used = min(load.own_cores, usable) if load.own_cores else usable * BUSY
-    input_us, other_us, inflation = _split_cpu(verdict, stages, used * whole_us, busy_us)
+    input_us, other_us, inflation = _split_cpu(verdict, stages, steps, used * whole_us, busy_us)
     cause = _causes(verdict.limits, whole_us, stages)
     # How many of the cores of other programs it would get is unknown, as long as it does not miss them.
     free = usable if load.idle_cores is None else min(usable, used + load.idle_cores)
@@ -219,7 +222,10 @@ def observed(
     alone_us = simulated_us if load.gpu is None else whole_us * load.gpu / 100
     waited_us = min(_share_in_steps(verdict, Part.CHECKPOINTS) * whole_us, busy_us)
     busy_us -= waited_us
-    step_us = _step_us(verdict, busy_us, min(alone_us, busy_us), input_us / cores, other_us / cores, is_full)
+    if steps:
+        step_us = np.minimum(drawn(steps.us, "steps alone"), busy_us)
+    else:
+        step_us = _step_us(verdict, busy_us, min(alone_us, busy_us), input_us / cores, other_us / cores, is_full)
     of_host = min(_share_in_steps(verdict, Part.HOST) * whole_us / max(busy_us, 1e-9), 1.0)
     bytes_per_example = np.full(DRAWS, stages.bytes_per_example if stages else 0.0)
     reads = (cause == Limit.READING) & (bytes_per_example > 0)
@@ -290,8 +296,19 @@ def _causes(limits: Sequence[Limit], whole_us: float, stages: StageCosts | None)
     return np.array(named)[_random("causes").integers(len(named), size=DRAWS)]
 
 
-def _split_cpu(verdict: Verdict, stages: StageCosts | None, cpu_us: float, busy_us: float) -> Sequence[Draws]:
+def _split_cpu(
+    verdict: Verdict, stages: StageCosts | None, steps: MeasuredSteps | None, cpu_us: float, busy_us: float
+) -> Sequence[Draws]:
     """Return the processor time of the input, that of the rest, and how much more the input took than measured."""
+    if steps:
+        step_us = np.minimum(drawn(steps.cpu_us, "steps"), cpu_us)
+        measured_us = costs_us(stages) if stages else cpu_us - step_us
+        # Of time that neither explains, nothing says which of the two took it. If both together took less than
+        # measured, it is the same share of both.
+        excess_us, sum_us = cpu_us - measured_us - step_us, np.maximum(measured_us + step_us, 1e-9)
+        part = np.where(excess_us < 0, measured_us / sum_us, between(0.0, 1.0, "excess"))
+        input_us = measured_us + part * excess_us
+        return input_us, cpu_us - input_us, input_us / np.maximum(measured_us, 1e-9)
     if stages is None:
         # A simulated step needs no core, one of a GPU at most one, and one on the cores may need all.
         of_step = 0.0 if verdict.is_simulated else min(cpu_us, busy_us) if verdict.load.has_gpu else cpu_us

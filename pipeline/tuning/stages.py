@@ -1,10 +1,9 @@
-"""What each stage of the input costs: its file, its words, and the slow one of several servers. No TensorFlow."""
+"""What each stage of the input costs: its file and its words. No TensorFlow."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +17,6 @@ WORDS = {"read": "reading", "parse": "parsing", "decode": "decoding", "resize": 
 """What a stage does, by its name."""
 SHOWN_SHARE = 0.005
 """A sentence leaves out stages that take a smaller share."""
-SLOW_RATIO = 1.5
-"""A server is slow if its input takes this many times as long as that of the others. Equal servers differ by less."""
 NARROW_TOTAL, NARROW_STAGE = 0.03, 0.02
 """A measurement is complete if its intervals reach this far to both sides, as shares of the time of all stages."""
 MIN_ROUNDS = 8
@@ -73,24 +70,6 @@ class StageCosts:
         return f"Of {time_text(self.total_us)} of processor time per {unit}, {', '.join(parts)}."
 
 
-class SlowStage(NamedTuple):
-    """The stage that makes one server slower than the others."""
-
-    server: int
-    stage: str
-    us: float
-    """Microseconds per example on this server."""
-    others_us: float
-    """The median of the other servers."""
-
-    def sentence(self, unit: str) -> str:
-        """Name the server and its stage."""
-        return (
-            f"The input of server {self.server} is slower than that of the others: {WORDS[self.stage]} takes "
-            f"{time_text(self.us)} per {unit}, and {time_text(self.others_us)} on the others."
-        )
-
-
 def time_text(us: float) -> str:
     """Write a time in ms, or a short one in µs."""
     return f"{three_digits(us / 1000)} ms" if us >= 1000 else f"{three_digits(us)} µs"
@@ -117,21 +96,6 @@ def costs_of(
         us[stage] = Estimate(max(0.0, float(cpu.mean())), float(low), float(high))
         elapsed[stage] = max(0.0, float(np.mean([each[stage][1] for each in rounds])))
     return StageCosts(us, bytes_per_example, examples, cpu_s, {**elapsed, "read": read_us})
-
-
-def slow_stage(servers: Mapping[int, StageCosts]) -> SlowStage | None:
-    """Return the slowest of several servers, with the stage that makes it slow; None if all are about equally fast."""
-    if len(servers) < 2:
-        return None
-    totals = {server: sum(costs.elapsed_us.values()) for server, costs in servers.items()}
-    slowest = max(totals, key=lambda server: totals[server])
-    others = [costs.elapsed_us for server, costs in servers.items() if server != slowest]
-    if totals[slowest] < SLOW_RATIO * median(sum(each.values()) for each in others):
-        return None
-    slow = servers[slowest].elapsed_us
-    usual = {stage: median(each.get(stage, 0.0) for each in others) for stage in slow}
-    stage = max(slow, key=lambda stage: slow[stage] - usual[stage])
-    return SlowStage(slowest, stage, slow[stage], usual[stage])
 
 
 def save_stages(folder: Place, costs: StageCosts) -> None:

@@ -13,10 +13,10 @@ from pipeline.config.automatic import training_settings
 from pipeline.monitor.limits import Limit
 from pipeline.monitor.load import Load
 from pipeline.monitor.verdict import Verdict
-from pipeline.runs.files import STEP_RATIOS
+from pipeline.runs.files import STEPS
 from pipeline.runs.launch import prepare_run
+from pipeline.runs.measured_steps import load_steps
 from pipeline.runs.run import Run
-from pipeline.runs.step_ratios import load_step_ratios
 from pipeline.system.process import run_module
 from pipeline.training.step_times import measured
 from tests.monitor.epoch_records import record_epochs
@@ -33,7 +33,9 @@ def test_a_change_that_cannot_be_measured_is_left_out(run: Run, caplog: pytest.L
     with caplog.at_level(logging.WARNING):
         found = measured(run, [{"precision": "float7"}, {"batch_size": 8}])
     assert "steps with precision=float7 cannot be measured" in caplog.text
-    [same] = found
+    assert 0 < found.us.low <= found.us.value <= found.us.high
+    assert found.cpu_us.value > 0
+    [same] = found.ratios
     assert same.change == {"batch_size": 8}
     assert same.ratio.low < same.ratio.value < same.ratio.high
     assert 0.3 < same.ratio.value < 3  # The same steps, beside other tests.
@@ -55,7 +57,7 @@ def test_the_command_measures_steps_once_the_training_is_over(
     of_process = ("pipeline.training.step_times", str(run.folder), str(os.getpid()))
     assert started == ([] if is_running else [of_process])
     assert ("ask again when it is over" in caplog.text) == is_running
-    (run.folder / STEP_RATIOS).write_text("{}")
+    (run.folder / STEPS).write_text("{}")
     _measure_steps(run)
     assert len(started) < 2
 
@@ -66,4 +68,6 @@ def test_the_process_measures_what_its_record_asks_for(run: Run):
     record_epochs(run.folder / "record", [(5.0, 5.0)] * 3)
     code = run_module("pipeline.training.step_times", str(run.folder), str(os.getpid()), output=sys.__stderr__.fileno())
     assert code == 0
-    assert [each.change for each in load_step_ratios(run.folder)] == [{"xla": True}]
+    steps = load_steps(run.folder)
+    assert steps is not None
+    assert [each.change for each in steps.ratios] == [{"xla": True}]

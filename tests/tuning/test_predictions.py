@@ -18,7 +18,7 @@ from pipeline.monitor.epochs import whole_epochs
 from pipeline.monitor.limits import Limit, Part
 from pipeline.monitor.load import Load
 from pipeline.monitor.verdict import Verdict
-from pipeline.runs.step_ratios import StepRatio
+from pipeline.runs.measured_steps import MeasuredSteps, StepRatio
 from pipeline.tuning.advice import advice
 from pipeline.tuning.predictions import (
     PREPARED,
@@ -103,7 +103,7 @@ def test_a_step_beside_full_cores_may_have_waited_for_a_core(of_verdict: dict[st
     waits = with_shares(of, checkpoints=0.3)  # For 150 of the 250 µs, it waited for a checkpoint.
     assert found(facts(waits, settings=settings), "prepare").factor == pytest.approx((2.22, 2.0, 2.5), abs=0.03)
     free = replace(of, load=replace(of.load, own_cores=1.0, busy=50.0), limits=(Limit.SERIAL,))
-    assert np.median(observed(free, KEPT, None, 50.0).step_us) == pytest.approx(250)
+    assert np.median(observed(free, KEPT, simulated_us=50.0).step_us) == pytest.approx(250)
 
 
 def test_a_validation_between_the_epochs_does_not_become_faster():
@@ -445,10 +445,10 @@ def test_rows_of_larger_batches_are_cheaper_if_they_were_measured():
 
 
 def test_measured_steps_predict_another_precision():
-    """Steps of half the time on a GPU, which is the limit. Of a validation of half of the time, half or nothing is saved."""
+    """Steps of half the time on a GPU, which is the limit. Of a validation, half or nothing is saved."""
     of = replace(verdict(Limit.COMPUTE, us=1000, wait=0.0, gpu=95.0, own_cores=0.2, busy=10.0), is_simulated=False)
     ratio = StepRatio({"precision": "mixed_bfloat16"}, Estimate(0.5, 0.49, 0.51), start_s=30.0)
-    half = facts(of, stages=None, step_ratios=[ratio])
+    half = facts(of, stages=None, steps=MeasuredSteps(exactly(500), exactly(500), [ratio]))
     assert found(half, "precision").factor.value == pytest.approx(2, rel=0.02)
     assert found(half, "precision").costs.minutes == 0.5
     assert "(precision=mixed_bfloat16)" in advice(of, half.settings, {}, predictions(half))
@@ -463,9 +463,27 @@ def test_measured_steps_predict_xla_on_the_cores_that_the_input_needs_too():
     """A step takes 900 of the 1,000 µs of each of two cores, and the input the rest."""
     of = replace(verdict(Limit.COMPUTE, us=1000, wait=0.0, own_cores=2.0, busy=100.0), is_simulated=False)
     cheap = costs(read=50, parse=10, decode=100, resize=20, batch=20)
-    slower = StepRatio({"xla": True}, Estimate(2, 2, 2), start_s=6.0)
-    assert found(facts(of, cheap, step_ratios=[slower]), "xla").factor.value == pytest.approx(1 / 1.9, rel=0.02)
-    assert "xla=true" in found(facts(of, cheap, step_ratios=[slower]), "xla").action
+    slower = StepRatio({"xla": True}, exactly(2), start_s=6.0)
+    one = found(facts(of, cheap, steps=MeasuredSteps(exactly(900), exactly(1800), [slower])), "xla")
+    assert one.factor.value == pytest.approx(1 / 1.9, rel=0.02)
+    assert "xla=true" in one.action
+
+
+def test_a_step_on_the_cores_is_as_long_as_it_was_measured_alone():
+    """Two cores work 500 µs for an example. The measurements say 1,000 µs of input, and 400 µs of step: both were less.
+
+    Later, the input takes 143 µs of the cores, and the step 286 µs. Its 300 µs are the limit.
+    """
+    of = replace(verdict(Limit.DECODING, us=500, wait=0.4, own_cores=2.0, busy=100.0), is_simulated=False)
+    known = facts(of, steps=MeasuredSteps(exactly(300), exactly(400)))
+    assert found(known, "prepare").factor == pytest.approx((500 / 300,) * 3)
+    assert found(facts(of), "prepare").factor.value > 2
+    short = facts(of, steps=MeasuredSteps(exactly(100), exactly(400)))
+    assert found(short, "prepare").factor == pytest.approx((500 / 214.3,) * 3, rel=1e-3)
+
+
+def exactly(value: float) -> Estimate:
+    return Estimate(value, value, value)
 
 
 def test_more_cores_help_until_the_step_limits():

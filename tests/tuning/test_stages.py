@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from pipeline.evaluation.estimates import Estimate
+from pipeline.report.slow_stage import slow_stage
 from pipeline.runs.files import STAGES
-from pipeline.tuning.stages import StageCosts, costs_of, load_stages, save_stages, slow_stage, stages_of_servers
+from pipeline.tuning.stages import StageCosts, costs_of, load_stages, save_stages, stages_of_servers
 
 
 def costs(**us: float) -> StageCosts:

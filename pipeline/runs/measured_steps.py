@@ -1,6 +1,6 @@
-"""How much longer or shorter a training step takes with another precision, or compiled with XLA: what was measured."""
+"""What was measured of training steps without the input: as they are, with another precision, and compiled with XLA."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -8,7 +8,7 @@ from pipeline.config.automatic import TrainingSettings
 from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.limits import Limit
 from pipeline.monitor.verdict import Verdict
-from pipeline.runs.files import STEP_RATIOS, read_or_empty
+from pipeline.runs.files import STEPS, read_or_empty
 from pipeline.storage import Place, write_json
 
 FLOAT16_CAPABILITY, BFLOAT16_CAPABILITY = 7.0, 8.0
@@ -26,6 +26,17 @@ class StepRatio:
     """Time of such a step as a share of the time of a step without the change."""
     start_s: float
     """Seconds until the first step was done."""
+
+
+@dataclass(frozen=True)
+class MeasuredSteps:
+    """What was measured of the steps of a training on one batch in memory, in microseconds per example."""
+
+    us: Estimate
+    """Time of a step."""
+    cpu_us: Estimate
+    """Processor time of a step."""
+    ratios: Sequence[StepRatio] = ()
 
 
 def faster_precision(gpu_capability: float | None) -> str:
@@ -47,17 +58,29 @@ def step_changes(verdict: Verdict, settings: TrainingSettings) -> list[dict[str,
     return [each for each in (of_precision, of_xla, *both) if each]
 
 
-def save_step_ratios(folder: Place, ratios: Iterable[StepRatio]) -> None:
+def are_worth_measuring(verdict: Verdict, settings: TrainingSettings) -> bool:
+    """Return whether a prediction would use measured steps.
+
+    Without a GPU, a step needs the same cores as the input, and a record does not say how long it would take alone.
+    """
+    is_on_cores = not verdict.load.has_gpu and not verdict.is_simulated and settings.num_training_servers == 1
+    return (is_on_cores and verdict.limit is not Limit.UNKNOWN) or bool(step_changes(verdict, settings))
+
+
+def save_steps(folder: Place, steps: MeasuredSteps) -> None:
     """Write what was measured into the folder of a training."""
-    write_json(folder / STEP_RATIOS, {"changes": [asdict(each) for each in ratios]}, indent=1)
+    write_json(folder / STEPS, asdict(steps), indent=1)
 
 
-def load_step_ratios(folder: Place) -> list[StepRatio]:
-    """Return what was measured; nothing if the file is missing, or another user of the folder damaged it."""
+def load_steps(folder: Place) -> MeasuredSteps | None:
+    """Return what was measured; None if the file is missing, or another user of the folder damaged it."""
     try:
-        return [
+        content = read_or_empty(folder / STEPS)
+        us, cpu_us = (Estimate(*map(float, content[name])) for name in ("us", "cpu_us"))
+        ratios = [
             StepRatio(dict(each["change"]), Estimate(*map(float, each["ratio"])), float(each["start_s"]))
-            for each in read_or_empty(folder / STEP_RATIOS)["changes"]
+            for each in content["ratios"]
         ]
     except (KeyError, TypeError, ValueError):
-        return []
+        return None
+    return MeasuredSteps(us, cpu_us, ratios)

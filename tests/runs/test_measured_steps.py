@@ -11,8 +11,16 @@ from pipeline.evaluation.estimates import Estimate
 from pipeline.monitor.limits import Limit
 from pipeline.monitor.load import Load
 from pipeline.monitor.verdict import Verdict
-from pipeline.runs.files import STEP_RATIOS
-from pipeline.runs.step_ratios import StepRatio, faster_precision, load_step_ratios, save_step_ratios, step_changes
+from pipeline.runs.files import STEPS
+from pipeline.runs.measured_steps import (
+    MeasuredSteps,
+    StepRatio,
+    are_worth_measuring,
+    faster_precision,
+    load_steps,
+    save_steps,
+    step_changes,
+)
 
 BFLOAT16, FLOAT16, XLA = {"precision": "mixed_bfloat16"}, {"precision": "mixed_float16"}, {"xla": True}
 COMPUTE = Verdict((Limit.COMPUTE,), "It is so.", Load())
@@ -57,8 +65,32 @@ def test_steps_that_say_nothing_are_not_measured(of: Verdict, values: dict[str, 
 
 def test_what_was_measured_is_stored(tmp_path: Path):
     ratios = [StepRatio(BFLOAT16 | XLA, Estimate(0.5, 0.4, 0.6), 12.0)]
-    assert load_step_ratios(tmp_path) == []
-    save_step_ratios(tmp_path, ratios)
-    assert load_step_ratios(tmp_path) == ratios
-    (tmp_path / STEP_RATIOS).write_text('{"changes": [{"change": {}, "ratio": ["a"], "start_s": 1}]}')
-    assert load_step_ratios(tmp_path) == []  # Another user of the folder damaged it.
+    steps = MeasuredSteps(Estimate(300.0, 290.0, 310.0), Estimate(400.0, 390.0, 410.0), ratios)
+    assert load_steps(tmp_path) is None
+    save_steps(tmp_path, steps)
+    assert load_steps(tmp_path) == steps
+    (tmp_path / STEPS).write_text('{"us": [1, 1, 1], "cpu_us": ["a"], "ratios": []}')
+    assert load_steps(tmp_path) is None  # Another user of the folder damaged it.
+
+
+@pytest.mark.parametrize(
+    ("of", "values", "are_worth"),
+    [
+        (replace(COMPUTE, limits=(Limit.DECODING,)), {}, True),
+        (replace(COMPUTE, limits=(Limit.UNKNOWN,)), {}, False),
+        (replace(COMPUTE, limits=(Limit.DECODING,), load=Load(gpu=50.0)), {}, False),
+        (replace(COMPUTE, load=Load(gpu=50.0)), {}, True),
+        (replace(COMPUTE, is_simulated=True), {}, False),
+        (COMPUTE, {"num_training_servers": 2}, False),
+    ],
+    ids=[
+        "cores shared with the input",
+        "unknown",
+        "a GPU that waits",
+        "a GPU that computes",
+        "simulated",
+        "two servers",
+    ],
+)
+def test_steps_are_measured_if_a_prediction_uses_them(of: Verdict, values: dict[str, Any], are_worth: bool):
+    assert are_worth_measuring(of, training_settings(values)) == are_worth
