@@ -382,9 +382,11 @@ def predicted(pair: Pair) -> Mapping[str, float]:
         settings = training_settings({"prefetch_batches": job.prefetched})
         found = [each.as_json() for each in predictions(Facts(diagnose_run(kept(job)), settings))]
     else:
-        # The other changes follow from the record, and measuring the stages takes half a minute.
-        of_stages = pair.is_hardware or {"prepare", "cache"} & pair.change.keys()
-        advised = advice_on(job, *([] if of_stages else ["--from-record"]))
+        # Of a simulated accelerator, the other changes follow from the record, and measuring takes half a minute.
+        of_record = "simulated_step_ms" in job.settings and not (
+            pair.is_hardware or {"prepare", "cache"} & pair.change.keys()
+        )
+        advised = advice_on(job, *(["--from-record"] if of_record else []))
         if pair.is_hardware:
             options = [
                 word for name, value in pair.change.items() for word in (f"--{name.replace('_', '-')}", str(value))

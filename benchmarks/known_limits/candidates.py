@@ -59,6 +59,8 @@ def alone(job: Job) -> Iterator[Pair]:
     yield Pair(job, {"prefetch_batches": MORE_PREFETCHED * Settings.model_fields["prefetch_batches"].default})
     if job.data in LESS_VALIDATION:
         yield Pair(job, {"validation_fraction": LOWEST_VALIDATION}, LESS_VALIDATION[job.data])
+    if not settings.get("simulated_step_ms"):
+        yield Pair(job, {"xla": True})
     if "checkpoint_steps" in settings:
         yield Pair(job, {"checkpoint_steps": 0})
     # A real accelerator takes longer for more examples, too.

@@ -48,7 +48,7 @@ def _format_advice(result: Result) -> str:
         "--from-record",
         action="store_true",
         help="measure nothing. Otherwise, the stages of the input are measured once, in about a minute of processor "
-        "time; and if steps limit the training, steps with another precision and with XLA are, too",
+        "time. So are the steps, unless they are simulated or a GPU waits for them",
     ),
     printer=_format_advice,
 )

@@ -6,7 +6,7 @@ else 0.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from pipeline.input.order import (
 from pipeline.input.tensorflow_internals import is_cached, read_cached
 from pipeline.system.resources import usable_cores
 
-_GROUP = 8
+GROUP = 8
 """Images that are read from a disk cache at once. One by one, opening its files costs as much as reading the images."""
 _Example = tuple[tf.Tensor, ...]
 
@@ -226,6 +226,19 @@ class _InMemory(_Cached):
         return shuffled(self._images, elements, self._options.seed, epoch).concatenate(self._padding)
 
 
+def by_position(prefix: str, positions: tf.Tensor, spec: Sequence[tf.TensorSpec]) -> tf.data.Dataset:
+    """Return the images at these positions of a disk cache, int64 of (n,), n a multiple of GROUP. See `read_cached`."""
+    return (
+        tf.data.Dataset.from_tensor_slices(tf.reshape(positions, [-1, GROUP]))
+        .map(
+            lambda group: read_cached(prefix, group, spec),
+            num_parallel_calls=max(2, usable_cores() // 4),
+            deterministic=True,
+        )
+        .flat_map(lambda *group: reduce(tf.data.Dataset.concatenate, map(tf.data.Dataset.from_tensors, group)))
+    )
+
+
 class _OnDisk(_Cached):
     """Images on the disk. Later epochs read them by position, so no buffer has to hold images to mix them."""
 
@@ -247,16 +260,5 @@ class _OnDisk(_Cached):
         # `index_shuffle` needs no list, but of a million images, those of a batch met again 11 times too often.
         order = tf.random.experimental.stateless_shuffle(tf.range(examples, dtype=tf.int64), seed)
         # The last group is filled up, because the number of its images is a part of the graph.
-        places = tf.range(-(-examples // _GROUP) * _GROUP) % max(examples, 1)
-        groups = tf.reshape(tf.gather(order, places), [-1, _GROUP])
-
-        return (
-            tf.data.Dataset.from_tensor_slices(groups)
-            .map(
-                lambda positions: read_cached(prefix, positions, self._images.element_spec),
-                num_parallel_calls=max(2, usable_cores() // 4),
-                deterministic=True,
-            )
-            .flat_map(lambda *group: reduce(tf.data.Dataset.concatenate, map(tf.data.Dataset.from_tensors, group)))
-            .take(examples)
-        )
+        places = tf.range(-(-examples // GROUP) * GROUP) % max(examples, 1)
+        return by_position(prefix, tf.gather(order, places), self._images.element_spec).take(examples)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import Any
 
 from pipeline.config.automatic import TrainingSettings
@@ -14,6 +15,9 @@ from pipeline.storage import Place, write_json
 FLOAT16_CAPABILITY, BFLOAT16_CAPABILITY = 7.0, 8.0
 """NVIDIA's GPUs have tensor cores for float16 from the first compute capability on (V100, T4), and for bfloat16 from
 the second one on (A100, RTX 30, L4, H100)."""
+
+_OF_STEPS = {"precision": str, "xla": bool}
+"""The settings that change a step, with the types of their values."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class MeasuredSteps:
 
 
 def faster_precision(gpu_capability: float | None) -> str:
-    """Return the precision for which a GPU has tensor cores; empty if it has none. Newer GPUs may tell nothing."""
+    """Return the precision for which a GPU has tensor cores; empty if it has none. One that does not tell counts as new."""
     if gpu_capability is None or gpu_capability >= BFLOAT16_CAPABILITY:
         return "mixed_bfloat16"
     return "mixed_float16" if gpu_capability >= FLOAT16_CAPABILITY else ""
@@ -52,8 +56,8 @@ def step_changes(verdict: Verdict, settings: TrainingSettings) -> list[dict[str,
         return []
     load = verdict.load
     precision = faster_precision(load.gpu_capability) if load.has_gpu and settings.precision == "float32" else ""
-    of_precision = {"precision": precision} if precision else {}
-    of_xla = {} if settings.xla else {"xla": True}
+    of_precision: dict[str, Any] = {"precision": precision} if precision else {}
+    of_xla: dict[str, Any] = {} if settings.xla else {"xla": True}
     both = [{**of_precision, **of_xla}] if of_precision and of_xla else []
     return [each for each in (of_precision, of_xla, *both) if each]
 
@@ -76,11 +80,30 @@ def load_steps(folder: Place) -> MeasuredSteps | None:
     """Return what was measured; None if the file is missing, or another user of the folder damaged it."""
     try:
         content = read_or_empty(folder / STEPS)
-        us, cpu_us = (Estimate(*map(float, content[name])) for name in ("us", "cpu_us"))
+        us, cpu_us = (_estimate_of(content[name]) for name in ("us", "cpu_us"))
         ratios = [
-            StepRatio(dict(each["change"]), Estimate(*map(float, each["ratio"])), float(each["start_s"]))
+            StepRatio(
+                _change_of(each["change"]), _estimate_of(each["ratio"]), _estimate_of([each["start_s"]] * 3).value
+            )
             for each in content["ratios"]
         ]
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return None
     return MeasuredSteps(us, cpu_us, ratios)
+
+
+def _estimate_of(numbers: Sequence[Any]) -> Estimate:
+    """Return a measured time or ratio. Raises ValueError if it is none."""
+    found = Estimate(*map(float, numbers))
+    if not all(isfinite(each) and each > 0 for each in found):
+        raise ValueError(f"{numbers} was not measured")
+    return found
+
+
+def _change_of(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a change that `step_changes` can give. Raises ValueError if it is none."""
+    if not content or not all(
+        isinstance(content.get(name), kind) for name, kind in _OF_STEPS.items() if name in content
+    ):
+        raise ValueError(f"{content} is no change of steps")
+    return {name: content[name] for name in content if name in _OF_STEPS}

@@ -7,17 +7,17 @@ of the training.
 Exit codes: 0 all is measured; 75 stopped on request; 1 failed, and the log says why.
 """
 
+import gc
 import logging
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pipeline.config.allowed import require_allowed
 from pipeline.config.automatic import TrainingSettings
 from pipeline.config.settings import validated
 from pipeline.dataset.manifest import Dataset, load_allowed
@@ -39,8 +39,10 @@ if TYPE_CHECKING:
 
     from pipeline.training.step.loop import TakesSteps
 
-ROUNDS, BLOCK_S = 8, 0.25
-"""Each round has a block of steps with the change, and one without. A block takes at least this long."""
+ROUNDS, MIN_ROUNDS, LIMIT_S = 8, 3, 30.0
+"""Each round has a block of steps with the change, and one without. There are fewer rounds if they take long."""
+BLOCK_S = 0.25
+"""A block takes at least this long, in seconds."""
 SENT_TOGETHER = 4
 """Calls are sent to the accelerator in such groups, as a training sends a step before the last one is done."""
 _log = logging.getLogger("pipeline.training.step_times")
@@ -55,7 +57,7 @@ def main(folder: Path, parent: int) -> int:
     end_with_parent(parent, signal.SIGTERM)
     run, verdict = load_run(folder), diagnose_run(folder)
     try:
-        require_allowed(run.settings)  # Another user of the folder may have changed its file.
+        run.require_allowed()  # Another user of the folder may have changed its file, or made links.
         # Nobody waits for advice until another training is over.
         with own_gpus(
             run.settings.model_copy(update={"server_wait_minutes": 0.0}), None, stop.requested.is_set
@@ -88,7 +90,8 @@ def measured(run: Run, changes: Sequence[Mapping[str, Any]]) -> MeasuredSteps:
     strategy, place, options = open_strategy(None), place_of(run.dataset), batch_options(run.settings)
     dataset, found = load_allowed(place), []
     batches, count = training_batches(place, options, numbered=True), 1
-    if strategy.num_replicas_in_sync == 1:  # As in the training, small batches are sent together.
+    # As in the training, small batches are sent together.
+    if strategy.num_replicas_in_sync == 1 and not (run.settings.freeze_epochs or run.settings.callbacks):
         batches, count = stacked(batches)
     sent = taken_ahead(batches, options.batch_size, strategy)
     *batch, _ = next(sent)
@@ -98,24 +101,36 @@ def measured(run: Run, changes: Sequence[Mapping[str, Any]]) -> MeasuredSteps:
     settings = run.settings.model_copy(update={"micro_batches": parts, "freeze_epochs": 0})
     _log.info("measuring the steps without an input")
     usual = _Steps(settings, dataset, strategy, batch, count)
-    blocks = [usual.block() for _ in range(ROUNDS)]
+    blocks = [usual.block() for _ in _rounds()]
+
+    def ratio(change: Mapping[str, Any]) -> StepRatio:
+        other = validated(TrainingSettings, {**settings.model_dump(), **change})
+        changed = _Steps(other, dataset, strategy, batch, count)
+        ratios = [changed.block().elapsed_s / usual.block().elapsed_s for _ in _rounds()]
+        return StepRatio(change, geometric_mean(np.array(ratios)), changed.start_s)
+
     for change in changes:
         words = values_in_words(change)
         _log.info("measuring steps with %s", words)
         try:
-            other = validated(TrainingSettings, {**settings.model_dump(), **change})
-            changed = _Steps(other, dataset, strategy, batch, count)
-            ratios = np.array([changed.block().elapsed_s / usual.block().elapsed_s for _ in range(ROUNDS)])
+            found.append(ratio(change))
         except Exception as error:  # noqa: BLE001 - as above
             _log.warning("steps with %s cannot be measured: %s: %s", words, type(error).__name__, error)
-        else:
-            found.append(StepRatio(change, geometric_mean(ratios), changed.start_s))
+        gc.collect()  # The next model may need the memory of this one.
     us = 1e6 / settings.batch_size
     return MeasuredSteps(
         geometric_mean(us * np.array([block.elapsed_s for block in blocks])),
         geometric_mean(us * np.array([block.cpu_s for block in blocks])),
         found,
     )
+
+
+def _rounds() -> Iterator[int]:
+    """Count ROUNDS, or fewer if they take longer than LIMIT_S."""
+    end = time.monotonic() + LIMIT_S
+    for number in range(ROUNDS):
+        if number < MIN_ROUNDS or time.monotonic() < end:
+            yield number
 
 
 class _Block(NamedTuple):
@@ -137,20 +152,28 @@ class _Steps:
         batch: Sequence[Any],
         count: int,
     ) -> None:
+        from pipeline.training.step.loop import GROUP_S
         from pipeline.training.step.phases import built_steps
 
         begin = time.perf_counter()
         self._steps: TakesSteps = built_steps(settings, dataset, strategy).steps
         self._batch, self._count = tuple(batch), count
+        self._is_stack = count > 1
         self._send().numpy()
         self.start_s = time.perf_counter() - begin
         """Seconds until the first step was done."""
+        begin = time.perf_counter()
+        self._send().numpy()
+        call_s = time.perf_counter() - begin
+        # As the loop of a training does: long steps are sent one by one.
+        self._count = max(1, min(count, int(GROUP_S * count / call_s)))
+        self._together = SENT_TOGETHER if call_s < BLOCK_S else 1
 
     def _send(self) -> Any:
         import tensorflow as tf
 
         stop = tf.constant(0.0)
-        if self._count == 1:
+        if not self._is_stack:
             return self._steps.train(*self._batch, stop)
         assert self._steps.train_several
         return self._steps.train_several(self._batch, tf.constant(0), tf.constant(self._count), stop)
@@ -159,10 +182,10 @@ class _Steps:
         """Take a block of steps."""
         steps, begin, cpu_s, elapsed_s = 0, time.perf_counter(), time.process_time(), 0.0
         while elapsed_s < BLOCK_S:
-            for _ in range(SENT_TOGETHER):
+            for _ in range(self._together):
                 sums = self._send()
             sums.numpy()  # Waits for the accelerator.
-            steps += SENT_TOGETHER * self._count
+            steps += self._together * self._count
             elapsed_s = time.perf_counter() - begin
         return _Block(elapsed_s / steps, (time.process_time() - cpu_s) / steps)
 

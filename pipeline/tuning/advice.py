@@ -14,7 +14,7 @@ from pipeline.config.kept_images import can_keep
 from pipeline.config.settings import MAX_PREFETCHED
 from pipeline.monitor.limits import IDLE_GPU, Limit
 from pipeline.monitor.verdict import Verdict
-from pipeline.runs.measured_steps import faster_precision, step_changes
+from pipeline.runs.measured_steps import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY, faster_precision, step_changes
 from pipeline.tuning.contenders import prepared_size
 from pipeline.tuning.predictions import LOWEST_VALIDATION, Prediction, more_prefetched, with_dataset
 
@@ -74,7 +74,7 @@ def advice(
 
 
 def _hinted(change: Change, settings: TrainingSettings, verdict: Verdict) -> str:
-    """Return what to do, and if its gain can be predicted once the stages are measured, how."""
+    """Return what to do, and if its gain can be predicted once more is measured, how."""
     is_predictable = verdict.examples_per_s and settings.num_training_servers == 1
     names = {*change.settings} & (_OF_STAGES | {name for each in step_changes(verdict, settings) for name in each})
     hint = " (`tenfold advise` predicts how much faster)" if is_predictable and names else ""
@@ -125,7 +125,7 @@ _CALLBACKS = Condition("callbacks are set", lambda _, settings: bool(settings.ca
 _SIMULATED = Condition("simulated_step_ms is set", lambda _, settings: bool(settings.simulated_step_ms))
 _FLOAT32 = Condition("precision=float32", lambda _, settings: settings.precision == "float32")
 _TENSOR_CORES = Condition(
-    "no GPU has a compute capability below 7 (if one has less than 8: precision=mixed_float16)",
+    f"no GPU has a compute capability below {FLOAT16_CAPABILITY:g} (below {BFLOAT16_CAPABILITY:g}: mixed_float16)",
     lambda verdict, _: bool(faster_precision(verdict.load.gpu_capability)),
 )
 _UNCOMPILED = Condition("xla=false", lambda _, settings: not settings.xla)

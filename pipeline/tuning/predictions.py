@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 PREPARED = "prepared_stages.json"
 """The file in the folder of a training with the costs of the stages if the dataset was prepared in another way, or of a
 table, if batches were twice as large (`batch_size`)."""
+CACHE = "cache"
+"""The name in that file for images that are kept on the disk: their stage is to read them, and `core_s` to write one.
+"""
 FURTHER: Mapping[str, Sequence[Literal["resize", "raw"]]] = {"keep": ("resize", "raw"), "resize": ("raw",)}
 """The preparations that may follow each other."""
 CORES, GIGABYTES = "cores", "gigabytes_per_second"
@@ -406,16 +409,27 @@ def _caches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     filled_us = between(0.0, stages.us["batch"].value, "filled")
     words = "crops are cut from one decoded copy of each image, at the scale of the model"
     later = {"memory": kept.later_us() + filled_us} if facts.fits_memory else {}
+    first = {"memory": rates, "disk": rates}
+    on_disk = kept
+    if measured := facts.prepared.get(CACHE):
+        written_us, read_us = 1e6 * facts.prepared_core_s[CACHE], measured.elapsed_us["read"]
+        first["disk"] = _with_stage(rates, written_us, written_us)
+        on_disk = _with_stage(kept, costs_us(measured) * rates.inflation, read_us)
     if facts.fits_memory or Limit.READING not in facts.verdict.limits:
-        later["disk"] = kept.later_us()
+        later["disk"] = on_disk.later_us()
     if not facts.fits_memory:  # Then the page cache does not hold the files either.
         needed = 1e6 * each_bytes / float(np.median(kept.steps_us))
         words += f", and the local disk must deliver {format_size(needed)} per second"
     for cache, later_us in later.items():
-        factor = settings.epochs * rates.whole_us / (rates.later_us() + (settings.epochs - 1) * later_us)
+        factor = settings.epochs * rates.whole_us / (first[cache].later_us() + (settings.epochs - 1) * later_us)
         size = {"memory_bytes" if cache == "memory" else "disk_bytes": float(kept_bytes)}
         costs = Costs(**size, words=words)
         yield Prediction({"cache": cache}, estimate_of(factor), costs, at_epoch=facts.fits_memory)
+
+
+def _with_stage(rates: Rates, cpu_us: float | Draws, serial_us: float) -> Rates:
+    """Return the rates with one more stage of the input, which takes this long for one example after another."""
+    return replace(rates, input_us=rates.input_us + cpu_us, serial_us=np.maximum(rates.serial_us, serial_us))
 
 
 def _kept(rates: Rates, stages: StageCosts, decoded_bytes: float) -> Rates:
@@ -511,7 +525,7 @@ def _larger_batches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
 def _other_steps(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     """Yield what another precision, or XLA, gains, of which steps were measured."""
     for each in facts.steps.ratios if facts.steps else ():
-        ratio = drawn(each.ratio, "steps")
+        ratio = drawn(each.ratio, "ratio of steps")
         # On the CPU, the step needs the same cores as the input.
         other_us = rates.other_us * (1 if facts.verdict.load.has_gpu else ratio)
         after = replace(rates, compute_us=rates.compute_us * ratio, other_us=other_us)

@@ -222,11 +222,12 @@ def observed(
     alone_us = simulated_us if load.gpu is None else whole_us * load.gpu / 100
     waited_us = min(_share_in_steps(verdict, Part.CHECKPOINTS) * whole_us, busy_us)
     busy_us -= waited_us
-    if steps:
-        step_us = np.minimum(drawn(steps.us, "steps alone"), busy_us)
+    of_host = min(_share_in_steps(verdict, Part.HOST) * whole_us / max(busy_us, 1e-9), 1.0)
+    if steps:  # Their time is without the work of the loop.
+        step_us = np.minimum(drawn(steps.us, "steps alone") + of_host * busy_us, busy_us)
+        of_host = of_host * busy_us / step_us
     else:
         step_us = _step_us(verdict, busy_us, min(alone_us, busy_us), input_us / cores, other_us / cores, is_full)
-    of_host = min(_share_in_steps(verdict, Part.HOST) * whole_us / max(busy_us, 1e-9), 1.0)
     bytes_per_example = np.full(DRAWS, stages.bytes_per_example if stages else 0.0)
     reads = (cause == Limit.READING) & (bytes_per_example > 0)
     is_outside = np.isin(cause, [*_OUTSIDE]) | ((cause == Limit.READING) & ~reads)
@@ -301,7 +302,7 @@ def _split_cpu(
 ) -> Sequence[Draws]:
     """Return the processor time of the input, that of the rest, and how much more the input took than measured."""
     if steps:
-        step_us = np.minimum(drawn(steps.cpu_us, "steps"), cpu_us)
+        step_us = np.minimum(drawn(steps.cpu_us, "processor time of steps"), cpu_us)
         measured_us = costs_us(stages) if stages else cpu_us - step_us
         # Of time that neither explains, nothing says which of the two took it. If both together took less than
         # measured, it is the same share of both.

@@ -108,7 +108,8 @@ def test_the_time_to_prepare_an_image_is_measured(published: Path, monkeypatch: 
     ("prepare", "spent_s", "expected"),
     [
         ("keep", 8.0, {"resize": 6.0, "raw": 8.0}),
-        ("keep", 12.0, {}),
+        ("keep", 12.0, {"resize": 5.0}),
+        ("keep", 16.0, {}),
         ("keep", None, {}),
         ("resize", 8.0, {"raw": 12.0}),
         ("raw", 8.0, {}),

@@ -28,8 +28,12 @@ def run(tmp_path: Path, published: Path) -> Run:
     return prepare_run(training_settings(values), published, "run")
 
 
-def test_a_change_that_cannot_be_measured_is_left_out(run: Run, caplog: pytest.LogCaptureFixture):
+@pytest.mark.parametrize("stacked_bytes", [1, 1_000_000], ids=["one by one", "together"])
+def test_a_change_that_cannot_be_measured_is_left_out(
+    run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, stacked_bytes: int
+):
     """A model may have an operation that XLA does not know, for example."""
+    monkeypatch.setattr("pipeline.training.inputs.STACKED_BYTES", stacked_bytes)
     with caplog.at_level(logging.WARNING):
         found = measured(run, [{"precision": "float7"}, {"batch_size": 8}])
     assert "steps with precision=float7 cannot be measured" in caplog.text

@@ -478,6 +478,12 @@ def test_a_step_on_the_cores_is_as_long_as_it_was_measured_alone():
     known = facts(of, steps=MeasuredSteps(exactly(300), exactly(400)))
     assert found(known, "prepare").factor == pytest.approx((500 / 300,) * 3)
     assert found(facts(of), "prepare").factor.value > 2
+    # Half of the 300 µs is work of the loop, which larger batches halve, and 50 µs are the step.
+    loop = facts(
+        replace(with_shares(of, host=0.3), limits=(Limit.HOST,)), steps=MeasuredSteps(exactly(50), exactly(400))
+    )
+    assert np.median(rates_on(loop, Hardware()).host_us) == pytest.approx(150)
+    assert np.median(rates_on(loop, Hardware()).compute_us) == pytest.approx(50)
     short = facts(of, steps=MeasuredSteps(exactly(100), exactly(400)))
     assert found(short, "prepare").factor == pytest.approx((500 / 214.3,) * 3, rel=1e-3)
 
