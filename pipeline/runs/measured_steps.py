@@ -44,7 +44,7 @@ class MeasuredSteps:
 
 
 def faster_precision(gpu_capability: float | None) -> str:
-    """Return the precision for which a GPU has tensor cores; empty if it has none. One that does not tell counts as new."""
+    """Return the precision for which a GPU has tensor cores; empty if it has none. An unknown GPU counts as new."""
     if gpu_capability is None or gpu_capability >= BFLOAT16_CAPABILITY:
         return "mixed_bfloat16"
     return "mixed_float16" if gpu_capability >= FLOAT16_CAPABILITY else ""
@@ -82,9 +82,7 @@ def load_steps(folder: Place) -> MeasuredSteps | None:
         content = read_or_empty(folder / STEPS)
         us, cpu_us = (_estimate_of(content[name]) for name in ("us", "cpu_us"))
         ratios = [
-            StepRatio(
-                _change_of(each["change"]), _estimate_of(each["ratio"]), _estimate_of([each["start_s"]] * 3).value
-            )
+            StepRatio(_change_of(each["change"]), _estimate_of(each["ratio"]), float(each["start_s"]))
             for each in content["ratios"]
         ]
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -102,8 +100,6 @@ def _estimate_of(numbers: Sequence[Any]) -> Estimate:
 
 def _change_of(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a change that `step_changes` can give. Raises ValueError if it is none."""
-    if not content or not all(
-        isinstance(content.get(name), kind) for name, kind in _OF_STEPS.items() if name in content
-    ):
+    if not content or not all(isinstance(value, _OF_STEPS[name]) for name, value in content.items()):
         raise ValueError(f"{content} is no change of steps")
-    return {name: content[name] for name in content if name in _OF_STEPS}
+    return dict(content)

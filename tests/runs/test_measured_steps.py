@@ -1,5 +1,6 @@
 """Which steps are worth measuring with other settings, and the file of what was measured."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,27 @@ def test_what_was_measured_is_stored(tmp_path: Path):
     assert load_steps(tmp_path) is None
     save_steps(tmp_path, steps)
     assert load_steps(tmp_path) == steps
-    (tmp_path / STEPS).write_text('{"us": [1, 1, 1], "cpu_us": ["a"], "ratios": []}')
-    assert load_steps(tmp_path) is None  # Another user of the folder damaged it.
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"us": ["a", 1, 1]},
+        {"us": [1, 1]},
+        {"cpu_us": [float("nan")] * 3},
+        {"ratios": 5},
+        {"ratios": [{"change": {}, "ratio": [1, 1, 1], "start_s": 1}]},
+        {"ratios": [{"change": {"epochs": 3}, "ratio": [1, 1, 1], "start_s": 1}]},
+        {"ratios": [{"change": {"xla": []}, "ratio": [1, 1, 1], "start_s": 1}]},
+        {"ratios": [{"change": {"xla": True}, "ratio": [0, 1, 1], "start_s": 1}]},
+    ],
+)
+def test_what_another_user_of_the_folder_damaged_was_not_measured(tmp_path: Path, damage: dict[str, Any]):
+    sound = {"us": [1, 1, 1], "cpu_us": [1, 1, 1], "ratios": []}
+    (tmp_path / STEPS).write_text(json.dumps(sound))
+    assert load_steps(tmp_path) is not None
+    (tmp_path / STEPS).write_text(json.dumps({**sound, **damage}))
+    assert load_steps(tmp_path) is None
 
 
 @pytest.mark.parametrize(

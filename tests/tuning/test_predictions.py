@@ -272,6 +272,16 @@ def test_decoded_images_gain_from_the_second_epoch_on():
     assert not predicted.needs_dataset
 
 
+def test_a_disk_cache_costs_what_was_measured():
+    """To write an image takes 100 µs of one thread, and to read it 200 µs of the cores, in at least 150 µs."""
+    disk = replace(costs(20_000, read=200), elapsed_us={"read": 150.0})
+    of = facts(settings={"crop": "random", "epochs": 2}, prepared={"cache": disk}, prepared_core_s={"cache": 100e-6})
+    by_value = {each.change["cache"]: each.factor.value for each in predictions(of) if "cache" in each.change}
+    # The first epoch takes (1,000 + 100) / 2 µs. The second one reads and makes batches, (200 + 100 + about 4) / 2 µs.
+    assert by_value["disk"] == pytest.approx(2 * 500 / (550 + 152), rel=0.01)
+    assert by_value["memory"] > 1.3 * by_value["disk"]
+
+
 def test_images_that_fit_are_already_kept_with_auto():
     assert not [
         each for each in predictions(facts(settings={"crop": "random", "cache": "auto"})) if "cache" in each.change
@@ -479,9 +489,8 @@ def test_a_step_on_the_cores_is_as_long_as_it_was_measured_alone():
     assert found(known, "prepare").factor == pytest.approx((500 / 300,) * 3)
     assert found(facts(of), "prepare").factor.value > 2
     # Half of the 300 µs is work of the loop, which larger batches halve, and 50 µs are the step.
-    loop = facts(
-        replace(with_shares(of, host=0.3), limits=(Limit.HOST,)), steps=MeasuredSteps(exactly(50), exactly(400))
-    )
+    of_loop = replace(with_shares(of, host=0.3), limits=(Limit.HOST,))
+    loop = facts(of_loop, steps=MeasuredSteps(exactly(50), exactly(400)))
     assert np.median(rates_on(loop, Hardware()).host_us) == pytest.approx(150)
     assert np.median(rates_on(loop, Hardware()).compute_us) == pytest.approx(50)
     short = facts(of, steps=MeasuredSteps(exactly(100), exactly(400)))
