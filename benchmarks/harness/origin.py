@@ -11,7 +11,10 @@ from typing import Any, TypeVar
 from benchmarks.harness.machine import machine_words
 from benchmarks.harness.rounds import ROOT
 
-PREDICTING = ("tuning/advice.py", "tuning/predictions.py", "tuning/rates.py", "report/", "commands/")
+PREDICTING = (
+    *("tuning/advice.py", "tuning/predictions.py", "tuning/rates.py", "report/", "commands/"),
+    *("training/advise.py", "training/step_times.py", "runs/measured_steps.py", "runs/advised.py"),
+)
 """Parts of `pipeline/` that do not change how fast a training is, or what its stages cost."""
 _T = TypeVar("_T")
 

@@ -40,7 +40,7 @@ def measure_missing(run: Run, dataset: Dataset, max_cpu_s: float = MAX_CPU_S) ->
             save_stages(run.folder, costs)
     known = read_or_empty(run.folder / PREPARED)
     found = _of_prepared(run, folder, dataset, options, known, lambda _: max_cpu_s)
-    if can_keep(run.settings) and CACHE not in known:
+    if dataset.kind == IMAGES and can_keep(run.settings) and CACHE not in known:
         _log.info("measuring a cache of decoded images on the disk")
         found[CACHE] = _of_disk_cache(run)
     if dataset.kind == TABLE and "batch_size" not in known:

@@ -173,8 +173,9 @@ class _Steps:
         import tensorflow as tf
 
         stop = tf.constant(0.0)
+        features, labels, weights, mirrored = self._batch
         if not self._is_stack:
-            return self._steps.train(*self._batch, stop)
+            return self._steps.train(features, labels, weights, mirrored, stop)
         assert self._steps.train_several
         return self._steps.train_several(self._batch, tf.constant(0), tf.constant(self._count), stop)
 

@@ -427,7 +427,7 @@ def _caches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
         yield Prediction({"cache": cache}, estimate_of(factor), costs, at_epoch=facts.fits_memory)
 
 
-def _with_stage(rates: Rates, cpu_us: float | Draws, serial_us: float) -> Rates:
+def _with_stage(rates: Rates, cpu_us: "float | Draws", serial_us: float) -> Rates:
     """Return the rates with one more stage of the input, which takes this long for one example after another."""
     return replace(rates, input_us=rates.input_us + cpu_us, serial_us=np.maximum(rates.serial_us, serial_us))
 

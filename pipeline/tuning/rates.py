@@ -224,18 +224,19 @@ def observed(
     busy_us -= waited_us
     of_host = min(_share_in_steps(verdict, Part.HOST) * whole_us / max(busy_us, 1e-9), 1.0)
     if steps:  # Their time is without the work of the loop.
-        step_us = np.minimum(drawn(steps.us, "steps alone") + of_host * busy_us, busy_us)
-        of_host = of_host * busy_us / step_us
+        host_us = np.full(DRAWS, of_host * busy_us)
+        compute_us = np.minimum(drawn(steps.us, "steps alone"), busy_us - host_us)
     else:
         step_us = _step_us(verdict, busy_us, min(alone_us, busy_us), input_us / cores, other_us / cores, is_full)
+        host_us, compute_us = step_us * of_host, step_us * (1 - of_host)
     bytes_per_example = np.full(DRAWS, stages.bytes_per_example if stages else 0.0)
     reads = (cause == Limit.READING) & (bytes_per_example > 0)
     is_outside = np.isin(cause, [*_OUTSIDE]) | ((cause == Limit.READING) & ~reads)
     slices = np.log(verdict.slices_us) if len(verdict.slices_us) > 1 else np.zeros(2)
     drift = np.exp(np.clip(_one_more(slices, "drift"), -MAX_DRIFT, MAX_DRIFT))
     rates = Rates(
-        compute_us=step_us * (1 - of_host),
-        host_us=step_us * of_host,
+        compute_us=compute_us,
+        host_us=host_us,
         waited_us=np.full(DRAWS, waited_us),
         input_us=input_us,
         other_us=other_us,

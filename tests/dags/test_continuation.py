@@ -119,7 +119,7 @@ def test_a_run_that_repeats_continues_no_training(run_type: str):
 
 
 class _Started:
-    run_id, triggering_user_name = "later", "ada"
+    run_type, run_id, triggering_user_name = "manual", "later", "ada"
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def _asked(airflow: Embedded, run_id: str, values: dict[str, str]) -> Json:
 @pytest.mark.timeout(1500)
 def test_with_advice_apply_the_task_starts_the_run_that_continues(airflow: Embedded, client: Client, tmp_path: Path):
     conf = {"source_uri": str(large_images(tmp_path / "source")), "workspace": str(tmp_path / "workspace")}
-    conf |= {"image_size": 32, "batch_size": 8, "epochs": 400, "simulated_step_ms": 1.0, "crop": "random_resized"}
+    conf |= {"image_size": 32, "batch_size": 8, "epochs": 600, "simulated_step_ms": 1.0, "crop": "random_resized"}
     run_id = client.trigger({**conf, "advice": "apply"})
     assert ended(client, run_id) == "success"
     [later_id] = [each["dag_run_id"] for each in client.runs({}) if each["dag_run_id"].startswith(f"{run_id}__")]

@@ -121,7 +121,7 @@ def test_the_command_goes_on_after_it_was_killed_and_keeps_its_promise(images: P
 def test_with_advice_apply_the_command_continues_on_a_faster_dataset_by_itself(tmp_path: Path):
     """Decoding photographs limits the training. The images would fit into memory, but not with this crop."""
     source = large_images(tmp_path / "source")
-    values = {"workspace": tmp_path, "local_folder": tmp_path, "source_uri": source, "epochs": 400, "image_size": 32}
+    values = {"workspace": tmp_path, "local_folder": tmp_path, "source_uri": source, "epochs": 600, "image_size": 32}
     values |= {"simulated_step_ms": 1.0, "batch_size": 8, "crop": "random_resized", "advice": "apply"}
     options = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
     command = [sys.executable, "-m", "pipeline", "run", *options, "--json"]
@@ -137,7 +137,7 @@ def test_with_advice_apply_the_command_continues_on_a_faster_dataset_by_itself(t
     assert begin.promised[1] > 1
     assert begin.measured > 1
     epochs = [read(each / "record", "epochs")["step"].tolist() for each in (earlier, later)]
-    assert epochs == [[*range(1, begin.epoch)], [*range(begin.epoch, 401)]]
+    assert epochs == [[*range(1, begin.epoch)], [*range(begin.epoch, 601)]]
     assert load(Path(result["dataset"])).settings["prepare"] in ("resize", "raw")
 
     # As if the command had been stopped when the first training was over.
@@ -146,12 +146,12 @@ def test_with_advice_apply_the_command_continues_on_a_faster_dataset_by_itself(t
 
 
 def large_images(folder: Path) -> Path:
-    """Write 120 images of half a megapixel, in two classes. Their noise takes about 10 ms to decode."""
+    """Write 120 images of a megapixel, in two classes. Their noise takes about 7 ms to decode."""
     noise = np.random.default_rng(0)
     for number in range(120):
         path = folder / f"{number % 2}" / f"{number:03d}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(noise.integers(256, size=(600, 800, 3), dtype=np.uint8)).save(path, quality=90)
+        Image.fromarray(noise.integers(256, size=(900, 1200, 3), dtype=np.uint8)).save(path, quality=90)
     return folder
 
 
