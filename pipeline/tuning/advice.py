@@ -125,7 +125,8 @@ _CALLBACKS = Condition("callbacks are set", lambda _, settings: bool(settings.ca
 _SIMULATED = Condition("simulated_step_ms is set", lambda _, settings: bool(settings.simulated_step_ms))
 _FLOAT32 = Condition("precision=float32", lambda _, settings: settings.precision == "float32")
 _TENSOR_CORES = Condition(
-    f"no GPU has a compute capability below {FLOAT16_CAPABILITY:g} (below {BFLOAT16_CAPABILITY:g}: precision=mixed_float16)",
+    f"no GPU has a compute capability below {FLOAT16_CAPABILITY:g} (below {BFLOAT16_CAPABILITY:g}: "
+    "precision=mixed_float16)",
     lambda verdict, _: bool(faster_precision(verdict.load.gpu_capability)),
 )
 _UNCOMPILED = Condition("xla=false", lambda _, settings: not settings.xla)
