@@ -509,6 +509,16 @@ def test_more_cores_help_until_the_step_limits():
     assert found(on_one, "cores", Hardware(cores=64)).factor == pytest.approx((1, 1, 1))  # the step takes 1,000 µs
 
 
+def test_a_whole_core_is_of_use_to_a_step_on_half_of_one():
+    """Whether it has one thread or many, its 1,800 of 2,000 µs become 900. Two cores may help it no further."""
+    of = replace(verdict(Limit.CPU_QUOTA, us=2000, wait=0.1, own_cores=0.5, usable_cores=0.5), is_simulated=False)
+    quota = facts(of, stages=None)
+    assert found(quota, "cores").factor.value == pytest.approx(1.95, abs=0.06)
+    assert found(quota, "cores").factor.low > 1.85
+    more = rates_on(quota, Hardware(cores=2.0)).compute_us / rates_on(quota, Hardware()).compute_us
+    assert (more.min(), more.max()) == pytest.approx((0.25, 0.5), abs=0.01)
+
+
 def test_other_hardware_is_answered_by_its_slowest_part():
     of = facts()
     rate = 1e6 / np.median(rates_on(of, Hardware(step_ms=20.0)).whole_us)
