@@ -293,8 +293,8 @@ def _with_cores(rates: Rates, ratio: float, facts: Facts, hardware: Hardware) ->
     compute_us = rates.compute_us
     on_cores = not facts.verdict.load.has_gpu and not facts.verdict.is_simulated and hardware.step_ms is None
     if on_cores:
-        # More cores help the step as much as they help all operations, or not at all; fewer of them hold it up. Even one
-        # thread uses all of a share of a core.
+        # More cores help the step as much as they help all operations, or not at all; fewer of them hold it up. Even
+        # one thread uses all of a share of a core.
         before = facts.verdict.load.usable_cores or 1.0
         ends_us = compute_us / ratio, compute_us / (min(before * ratio, 1) / min(before, 1))
         compute_us = between(np.minimum(*ends_us), np.maximum(*ends_us), "more")
