@@ -292,15 +292,15 @@ def rates_on(facts: Facts, hardware: Hardware) -> Rates:
 def _with_cores(rates: Rates, ratio: float, facts: Facts, hardware: Hardware) -> Rates:
     compute_us = rates.compute_us
     on_cores = not facts.verdict.load.has_gpu and not facts.verdict.is_simulated and hardware.step_ms is None
+    before = facts.verdict.load.usable_cores or 1.0
+    sure = min(before * ratio, 1) / min(before, 1)  # Even one thread uses all of a share of a core.
     if on_cores:
-        # More cores help the step as much as they help all operations, or not at all; fewer of them hold it up. Even
-        # one thread uses all of a share of a core.
-        before = facts.verdict.load.usable_cores or 1.0
-        ends_us = compute_us / ratio, compute_us / (min(before * ratio, 1) / min(before, 1))
+        # More cores help the step as much as they help all operations, or not at all; fewer of them hold it up.
+        ends_us = compute_us / ratio, compute_us / sure
         compute_us = between(np.minimum(*ends_us), np.maximum(*ends_us), "more")
     serial_us = np.maximum(rates.serial_us, _hidden_us(facts, rates)) if ratio > 1 else rates.serial_us
     # As in any training, some of the time of the further cores is lost between two tasks.
-    gained = (ratio - 1) * (between(BUSY, 1.0, "gained") if ratio > 1 else 1)
+    gained = sure - 1 + (ratio - sure) * (between(BUSY, 1.0, "gained") if ratio > 1 else 1)
     return replace(rates, cores=rates.cores * (1 + gained), compute_us=compute_us, serial_us=serial_us)
 
 
