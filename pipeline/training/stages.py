@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
@@ -55,19 +54,18 @@ def measure_stages(
         folder: Folder of the dataset.
         dataset: Its content.
         options: How examples become batches. Of a cache, the epoch that fills it is measured.
-        max_cpu_s: CPU seconds that it may take. It stops earlier if the intervals are narrow.
+        max_cpu_s: CPU seconds that it may take, once the images are prepared. It stops earlier if the intervals are
+            narrow.
         prepare: Measures what the same images would cost if the dataset were built with this setting.
         prepare_size: Shorter side of the images, for `prepare`.
         go_on: Is called after each block, and returns whether to go on.
     """
-    began = time.process_time()
     sample = sample_of(folder, dataset, seed=options.seed)
     if prepare:
         dataset, sample = prepared(dataset, sample, Rules(check="header", prepare=prepare, prepare_size=prepare_size))
     if not sample.records:  # A build would reject all images.
         return None
-    left_s = max_cpu_s - (time.process_time() - began)
-    return _measured(dataset, sample, options, lambda _: left_s, go_on)
+    return _measured(dataset, sample, options, lambda _: max_cpu_s, go_on)
 
 
 def measure_at_start(run: Run, folder: Place, dataset: Dataset, go_on: Callable[[], bool]) -> None:
