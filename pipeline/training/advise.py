@@ -55,9 +55,9 @@ def measure_missing(run: Run, dataset: Dataset, max_cpu_s: float = MAX_CPU_S) ->
 def measure_prepared_at_start(run: Run, folder: Place, dataset: Dataset, go_on: Callable[[], bool]) -> None:
     """Measure the stages as if the dataset had been prepared, for a training that may change its dataset by itself.
 
-    It takes about what the stages of the training have left of MAX_CPU_S seconds. If they were not measured, or there are
-    several servers, nothing would be predicted. `go_on` is called after each block, and returns whether to go on. An
-    error costs a warning only.
+    It takes about what the stages of the training have left of MAX_CPU_S seconds. If they were not measured, or there
+    are several servers, nothing would be predicted. `go_on` is called after each block, and returns whether to go on.
+    An error costs a warning only.
     """
     costs = load_stages(run.folder)
     if costs is None or run.server.count > 1 or (run.folder / PREPARED).exists():
