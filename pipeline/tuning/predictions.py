@@ -290,18 +290,19 @@ def rates_on(facts: Facts, hardware: Hardware) -> Rates:
 
 
 def _with_cores(rates: Rates, ratio: float, facts: Facts, hardware: Hardware) -> Rates:
-    compute_us = rates.compute_us
     on_cores = not facts.verdict.load.has_gpu and not facts.verdict.is_simulated and hardware.step_ms is None
     before = facts.verdict.load.usable_cores or 1.0
     sure = min(before * ratio, 1) / min(before, 1)  # Even one thread uses all of a share of a core.
     if on_cores:
-        # More cores help the step as much as they help all operations, or not at all; fewer of them hold it up.
-        ends_us = compute_us / ratio, compute_us / sure
-        compute_us = between(np.minimum(*ends_us), np.maximum(*ends_us), "more")
+        # More cores help all steps as much as they help all operations, or not at all; fewer of them hold these up.
+        left = between(min(1 / ratio, 1 / sure), max(1 / ratio, 1 / sure), "more")
+        less_us = rates.validation_us * (1 - left)
+        rates = replace(rates, validation_us=rates.validation_us - less_us, between_us=rates.between_us - less_us)
+        rates = replace(rates, compute_us=rates.compute_us * left)
     serial_us = np.maximum(rates.serial_us, _hidden_us(facts, rates)) if ratio > 1 else rates.serial_us
     # As in any training, some of the time of the further cores is lost between two tasks.
     gained = sure - 1 + (ratio - sure) * (between(BUSY, 1.0, "gained") if ratio > 1 else 1)
-    return replace(rates, cores=rates.cores * (1 + gained), compute_us=compute_us, serial_us=serial_us)
+    return replace(rates, cores=rates.cores * (1 + gained), serial_us=serial_us)
 
 
 def _hidden_us(facts: Facts, rates: Rates) -> Draws:

@@ -514,6 +514,8 @@ def test_a_whole_core_is_of_use_to_a_step_on_half_of_one():
     of = replace(verdict(Limit.CPU_QUOTA, us=2000, wait=0.1, own_cores=0.5, usable_cores=0.5), is_simulated=False)
     quota = facts(of, stages=None)
     assert found(quota, "cores").factor == pytest.approx((2, 2, 2), abs=0.01)
+    validates = facts(with_shares(of, validation=0.5), stages=None)
+    assert found(validates, "cores").factor == pytest.approx((2, 2, 2), abs=0.01)
     more = rates_on(quota, Hardware(cores=2.0)).compute_us / rates_on(quota, Hardware()).compute_us
     assert (more.min(), more.max()) == pytest.approx((0.25, 0.5), abs=0.01)
 
