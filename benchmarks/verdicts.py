@@ -309,11 +309,11 @@ def slow_disk(bytes_per_s: int, job: Job, folder: Path) -> Iterator[Place]:
     """Yield a place whose dataset is on a disk that reads this much, and is not in the page cache."""
     dataset, disk = dataset_of(job), FOLDER / "disk"
     copy = disk / surroundings.object_prefix(dataset)
-    with surroundings.slow_disk(disk, 300, bytes_per_s):
+    with surroundings.slow_disk(disk, 500, bytes_per_s):
         if not copy.exists():
             copy.parent.mkdir(parents=True, exist_ok=True)
             subprocess.run(["cp", "-r", str(dataset), str(copy)], check=True)
-    with surroundings.slow_disk(disk, 300, bytes_per_s) as prefix:
+    with surroundings.slow_disk(disk, 500, bytes_per_s) as prefix:
         yield Place(prefix, str(copy))
 
 
