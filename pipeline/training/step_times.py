@@ -58,14 +58,15 @@ def main(folder: Path, parent: int) -> int:
     run, verdict = load_run(folder), diagnose_run(folder)
     try:
         run.require_allowed()  # Another user of the folder may have changed its file, or made links.
-        # Nobody waits for advice until another training is over.
+        # If other trainings use the GPUs, nothing is measured: it is only advice.
         with own_gpus(
             run.settings.model_copy(update={"server_wait_minutes": 0.0}), None, stop.requested.is_set
         ) as gpus:
             _log.info("loading TensorFlow")
             gpus.confirm()
             if bool(found_gpus()) != verdict.load.has_gpu:
-                raise BadInput("the training had GPUs, and this process has none, or the other way round")
+                where = "GPUs" if verdict.load.has_gpu else "no GPU"
+                raise BadInput(f"the training had {where}, and this process differs: run the command where it trained")
             save_steps(folder, measured(run, step_changes(verdict, run.settings)))
     except Preempted as reason:
         _log.warning("%s", reason)
