@@ -257,7 +257,7 @@ class _OnDisk(_Cached):
         """Return the cached images in the order of an epoch. Each image is equally likely at each place."""
         examples = self._split.share.examples
         seed = tf.stack([tf.constant(self._options.seed, tf.int64), epoch])
-        # `index_shuffle` needs no list, but of a million images, those of a batch met again 11 times too often.
+        # `index_shuffle` needs no list, but its orders are related: findings/tensorflow-orders-of-index-shuffle.sh.
         order = tf.random.experimental.stateless_shuffle(tf.range(examples, dtype=tf.int64), seed)
         # The last group is filled up, because the number of its images is a part of the graph.
         places = tf.range(-(-examples // GROUP) * GROUP) % max(examples, 1)
