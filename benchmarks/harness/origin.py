@@ -12,10 +12,12 @@ from benchmarks.harness.machine import machine_words
 from benchmarks.harness.rounds import ROOT
 
 PREDICTING = (
-    *("tuning/advice.py", "tuning/predictions.py", "tuning/rates.py", "report/", "commands/"),
-    *("training/advise.py", "training/step_times.py", "runs/measured_steps.py", "runs/advised.py"),
+    *("tuning/advice.py", "tuning/predictions.py", "tuning/rates.py", "report/", "commands/", "training/advise.py"),
+    *("training/step_times.py", "training/cache_costs.py", "runs/measured_steps.py", "runs/measured_caches.py"),
+    "runs/advised.py",
 )
-"""Parts of `pipeline/` that do not change how fast a training is, or what its stages cost."""
+"""Parts of `pipeline/` that do not change how fast a training is, or what its stages cost. A kept training keeps what
+earlier versions of them measured of its steps and caches."""
 _T = TypeVar("_T")
 
 

@@ -26,7 +26,7 @@ FREE_MEMORY = "free_memory_bytes"
 RUN, RESULT, VERDICT, PROMOTION = "run.json", "result.json", "verdict.json", "promotion.json"
 BEST, FAILURE, MICRO_BATCHES = "best.json", "failure.json", "micro_batches.json"
 EARLY_END, CHANGES, STAGES, OFFERS = "early_end.json", "changes.jsonl", "stages.json", "offers.json"
-STEPS = "steps.json"
+STEPS, CACHES = "steps.json", "caches.json"
 OTHER_SERVERS = f"{SERVERS}/"
 """The folder with the files of all training servers but the first."""
 MAX_JSON_BYTES = 64 << 20

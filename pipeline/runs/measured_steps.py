@@ -80,9 +80,9 @@ def load_steps(folder: Place) -> MeasuredSteps | None:
     """Return what was measured; None if the file is missing, or another user of the folder damaged it."""
     try:
         content = read_or_empty(folder / STEPS)
-        us, cpu_us = (_estimate_of(content[name]) for name in ("us", "cpu_us"))
+        us, cpu_us = (estimate_from(content[name]) for name in ("us", "cpu_us"))
         ratios = [
-            StepRatio(_change_of(each["change"]), _estimate_of(each["ratio"]), float(each["start_s"]))
+            StepRatio(_change_of(each["change"]), estimate_from(each["ratio"]), float(each["start_s"]))
             for each in content["ratios"]
         ]
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -90,8 +90,8 @@ def load_steps(folder: Place) -> MeasuredSteps | None:
     return MeasuredSteps(us, cpu_us, ratios)
 
 
-def _estimate_of(numbers: Sequence[Any]) -> Estimate:
-    """Return a measured time or ratio. Raises ValueError if it is none."""
+def estimate_from(numbers: Sequence[Any]) -> Estimate:
+    """Return a measured time or ratio, which a file holds. Raises ValueError if it is none."""
     found = Estimate(*map(float, numbers))
     if not all(isfinite(each) and each > 0 for each in found):
         raise ValueError(f"{numbers} was not measured")

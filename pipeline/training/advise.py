@@ -11,16 +11,17 @@ from pipeline.config.example_kinds import IMAGES, TABLE
 from pipeline.config.kept_images import can_keep, kept_bytes
 from pipeline.dataset.manifest import Dataset
 from pipeline.images.examine import Rules
-from pipeline.input.disk_cache_costs import measure_disk_cache
 from pipeline.input.options import BatchOptions, batch_options
 from pipeline.input.stage_costs import sample_of
 from pipeline.runs.files import read_or_empty
+from pipeline.runs.measured_caches import load_caches, save_caches
 from pipeline.runs.run import Run
 from pipeline.storage import Place, place_of, write_json
+from pipeline.training.cache_costs import measured_caches
 from pipeline.training.stages import FOLDER, MAX_CPU_S, MIN_CPU_S, measure_stages, only_warned, prepared_records
 from pipeline.tuning.contenders import prepared_size
-from pipeline.tuning.predictions import CACHE, FURTHER, PREPARED
-from pipeline.tuning.stages import costs_of, load_stages, save_stages
+from pipeline.tuning.predictions import FURTHER, PREPARED
+from pipeline.tuning.stages import load_stages, save_stages
 
 TIMED = 64
 """Images that are prepared to see how long that takes."""
@@ -40,9 +41,10 @@ def measure_missing(run: Run, dataset: Dataset, max_cpu_s: float = MAX_CPU_S) ->
             save_stages(run.folder, costs)
     known = read_or_empty(run.folder / PREPARED)
     found = _of_prepared(run, folder, dataset, options, known, lambda _: max_cpu_s)
-    if dataset.kind == IMAGES and can_keep(run.settings) and CACHE not in known:
-        _log.info("measuring a cache of decoded images on the disk")
-        found[CACHE] = _of_disk_cache(run)
+    if dataset.kind == IMAGES and can_keep(run.settings) and load_caches(run.folder) is None:
+        _log.info("measuring caches of decoded images")
+        size = kept_bytes(run.settings.image_size, run.settings.crop, train=1, validation=0)
+        save_caches(run.folder, measured_caches(size, Path(run.settings.local_folder) / FOLDER))
     if dataset.kind == TABLE and "batch_size" not in known:
         _log.info("measuring the stages of batches of twice the size")
         twice = replace(options, batch_size=2 * options.batch_size)
@@ -100,16 +102,6 @@ def _of_prepared(
             rules = Rules(check="header", prepare=prepare, prepare_size=size)
             found[prepare] = {"costs": asdict(costs), "core_s": _core_s(folder, dataset, rules)}
     return found
-
-
-def _of_disk_cache(run: Run) -> dict[str, Any]:
-    size = kept_bytes(run.settings.image_size, run.settings.crop, train=1, validation=0)
-    measured = measure_disk_cache(size, Path(run.settings.local_folder) / FOLDER)
-    of_passes = [{"read": (cpu_us, measured.read_us)} for cpu_us in measured.read_cpu_us]
-    examples = measured.images * len(of_passes)
-    cpu_s = sum(measured.read_cpu_us) * measured.images / 1e6
-    costs = costs_of(of_passes, read_us=measured.read_us, bytes_per_example=size, examples=examples, cpu_s=cpu_s)
-    return {"costs": asdict(costs), "core_s": measured.write_us / 1e6}
 
 
 def _core_s(folder: Place, dataset: Dataset, rules: Rules) -> float:

@@ -18,6 +18,7 @@ from pipeline.monitor.limits import BUSY, FINE, Limit
 from pipeline.monitor.verdict import Verdict
 from pipeline.runs.changes import Change, values_in_words
 from pipeline.runs.files import read_or_empty
+from pipeline.runs.measured_caches import MeasuredCaches, load_caches
 from pipeline.runs.measured_steps import MeasuredSteps, load_steps
 from pipeline.runs.promises import Promise, epochs_since_change, last_change, verdict_since_change, widened
 from pipeline.storage import Place
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 PREPARED = "prepared_stages.json"
 """The file in the folder of a training with the costs of the stages if the dataset was prepared in another way, or of a
 table, if batches were twice as large (`batch_size`)."""
-CACHE = "cache"
-"""The name in that file for images that are kept on the disk: their stage is to read them, and `core_s` to write one.
-"""
 FURTHER: Mapping[str, Sequence[Literal["resize", "raw"]]] = {"keep": ("resize", "raw"), "resize": ("raw",)}
 """The preparations that may follow each other."""
 CORES, GIGABYTES = "cores", "gigabytes_per_second"
@@ -150,6 +148,8 @@ class Facts:
     """Processor seconds to prepare an image, by the setting `prepare`."""
     steps: MeasuredSteps | None = None
     """What was measured of the steps without the input; None if nothing was."""
+    caches: MeasuredCaches | None = None
+    """What was measured of kept images; None if nothing was."""
     test_examples: int = 0
     drawn_examples: int = 0
     """Examples from which `validation_fraction` chose the validation split; 0 if the source chose it."""
@@ -233,6 +233,7 @@ def facts_of(
         {name: costs for name, (costs, _) in prepared.items() if costs},
         {name: core_s for name, (_, core_s) in prepared.items()},
         load_steps(folder),
+        load_caches(folder),
         test_examples=test,
         # A hash chooses, so that the share of the split is only about that of the setting.
         drawn_examples=drawn if abs(validation - expected) < expected / 4 else 0,
@@ -407,17 +408,16 @@ def _caches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
         return
     kept_bytes = facts.decoded_bytes
     each_bytes = kept_bytes / max(facts.train_examples + facts.validation_examples, 1)
-    kept = _kept(rates, stages, each_bytes)
+    kept = on_disk = _kept(rates, stages, each_bytes)
     # The buffer that shuffles images in memory holds all of them, and is filled before the first batch of an epoch.
     filled_us = between(0.0, stages.us["batch"].value, "filled")
     words = "crops are cut from one decoded copy of each image, at the scale of the model"
-    later = {"memory": kept.later_us() + filled_us} if facts.fits_memory else {}
     first = {"memory": rates, "disk": rates}
-    on_disk = kept
-    if measured := facts.prepared.get(CACHE):
-        written_us, read_us = 1e6 * facts.prepared_core_s[CACHE], measured.elapsed_us["read"]
-        first["disk"] = _with_stage(rates, written_us, written_us)
-        on_disk = _with_stage(kept, costs_us(measured) * rates.inflation, read_us)
+    if measured := facts.caches:
+        first["disk"] = _with_stage(rates, measured.write_us, measured.write_us)
+        on_disk = _with_stage(kept, drawn(measured.read_cpu_us, "read") * rates.inflation, measured.read_us)
+        filled_us = np.full(DRAWS, measured.fill_us)
+    later = {"memory": kept.later_us() + filled_us} if facts.fits_memory else {}
     if facts.fits_memory or Limit.READING not in facts.verdict.limits:
         later["disk"] = on_disk.later_us()
     if not facts.fits_memory:  # Then the page cache does not hold the files either.

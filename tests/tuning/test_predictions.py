@@ -18,6 +18,7 @@ from pipeline.monitor.epochs import whole_epochs
 from pipeline.monitor.limits import Limit, Part
 from pipeline.monitor.load import Load
 from pipeline.monitor.verdict import Verdict
+from pipeline.runs.measured_caches import MeasuredCaches
 from pipeline.runs.measured_steps import MeasuredSteps, StepRatio
 from pipeline.tuning.advice import advice
 from pipeline.tuning.predictions import (
@@ -272,14 +273,18 @@ def test_decoded_images_gain_from_the_second_epoch_on():
     assert not predicted.needs_dataset
 
 
-def test_a_disk_cache_costs_what_was_measured():
-    """To write an image takes 100 µs of one thread, and to read it 200 µs of the cores, in at least 150 µs."""
-    disk = replace(costs(20_000, read=200), elapsed_us={"read": 150.0})
-    of = facts(settings={"crop": "random", "epochs": 2}, prepared={"cache": disk}, prepared_core_s={"cache": 100e-6})
+def test_caches_cost_what_was_measured():
+    """To write an image takes 100 µs of one thread, and to read it 200 µs of the cores, in at least 150 µs.
+
+    An image in memory is in its buffer after 30 µs.
+    """
+    caches = MeasuredCaches(write_us=100, read_cpu_us=Estimate(200, 200, 200), read_us=150, fill_us=30)
+    of = facts(settings={"crop": "random", "epochs": 2}, caches=caches)
     by_value = {each.change["cache"]: each.factor.value for each in predictions(of) if "cache" in each.change}
     # The first epoch takes (1,000 + 100) / 2 µs. The second one reads and makes batches, (200 + 100 + about 4) / 2 µs.
     assert by_value["disk"] == pytest.approx(2 * 500 / (550 + 152), rel=0.01)
-    assert by_value["memory"] > by_value["disk"]
+    # Batches take (100 + about 4) / 2 µs.
+    assert by_value["memory"] == pytest.approx(2 * 500 / (500 + 52 + 30), rel=0.01)
 
 
 def test_images_that_fit_are_already_kept_with_auto():
