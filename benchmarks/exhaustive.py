@@ -1,11 +1,12 @@
 """Compare the change that the advice chooses with all that it may propose: an exhaustive search in 12 jobs.
 
     make bench-exhaustive
-    python -m benchmarks.exhaustive [--only NAME] [--again] [--table] [--quick]
+    python -m benchmarks.exhaustive [--only NAME] [--two] [--again] [--table] [--quick]
 
-Each job of `benchmarks.known_limits.candidates` is trained as it is, with each change of a setting that `tenfold
-advise` may propose, whatever limits the job, and with the best of these changes together with each other one. The job,
-the changes that come close to the best, and the one that the advice chooses are trained again, in alternating order.
+Each job of `benchmarks.known_limits.candidates` is trained as it is, and with each change of a setting that `tenfold
+advise` may propose, whatever limits the job. With `--two`, it is also trained with the best of these changes together
+with each other one, which takes about twice as long. The job, the changes that come close to the best, and the one that
+the advice chooses are trained again, in alternating order.
 
 Only a few epochs of each training are run. Trainings of EPOCHS epochs are compared: the epochs that are not run count
 as long as those after the first. The advice predicts for EPOCHS epochs, too.
@@ -34,6 +35,7 @@ from benchmarks.known_limits.pairs import Pair
 from benchmarks.known_limits.surroundings import NotPossible
 from benchmarks.verdicts import DISTURBED_CORES, dataset_of, description
 from pipeline.commands.advise import facts_of_run
+from pipeline.config.allowed import open_unless_set
 from pipeline.dataset.manifest import load
 from pipeline.runs.run import load_run
 from pipeline.tuning.predictions import CORES, GIGABYTES, Facts, predictions
@@ -67,6 +69,8 @@ class Search:
     reason: str = ""
     slices: int = 0
     """Slices of the job, or of one of the changes that come close to the best if it has fewer."""
+    with_two: bool = False
+    """Whether the best change was also tried together with each other one."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Why a change was not tried, by its name."""
     origin: Origin = UNKNOWN
@@ -96,6 +100,7 @@ class Search:
 def main() -> int:
     """Search the missing jobs, and print all as Markdown. Return 1 unless the chosen changes are as fast as wanted."""
     options = parse(sys.argv[1:])
+    open_unless_set()  # The facts of a training are read in this process.
     for folder in advice.FOLDER, verdicts.FOLDER:
         folder.mkdir(parents=True, exist_ok=True)
     if options.again:
@@ -103,9 +108,10 @@ def main() -> int:
     jobs = [job for job in searched_jobs() if options.only in job.name][: 1 if options.quick else None]
     for job in [] if options.table else jobs:
         before = load_searches([job]).get(job.name)
-        if before and before.is_sound and before.slices >= ROUNDS:
+        if before and before.is_sound and before.slices >= ROUNDS and before.with_two == options.two:
             continue
-        begin, search = time.perf_counter(), searched(job, Rounds(1, 0) if options.quick else Rounds())
+        begin = time.perf_counter()
+        search = searched(job, Rounds(1, 0) if options.quick else Rounds(), with_two=options.two)
         add_line(searches_file(), search)
         found = search.reason or f"chosen: {search.chosen}; best: {search.best}; {search.share:.0%}"
         disturbed = "" if search.is_sound or search.reason else f"; disturbed on {search.other_cores:.1f} cores"
@@ -120,6 +126,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.exhaustive", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--only", default="", metavar="NAME", help="search only jobs with this in their name")
+    parser.add_argument("--two", action="store_true", help="also try the best change together with each other one")
     parser.add_argument("--again", action="store_true", help="delete the stored results first, but not the slices")
     parser.add_argument("--table", action="store_true", help="print the stored results")
     parser.add_argument("--quick", action="store_true", help="search one job, with one slice of each change")
@@ -146,8 +153,8 @@ def search_origin(job: Job) -> Origin:
 # --- search -----------------------------------------------------------------------------------------------------------
 
 
-def searched(job: Job, rounds: Rounds) -> Search:
-    """Train a job with all changes, and compare the chosen one with the best one."""
+def searched(job: Job, rounds: Rounds, *, with_two: bool) -> Search:
+    """Train a job with each change, and `with_two` with pairs of them, and compare the chosen one with the best one."""
     first = Rounds(1, rounds.more)
     left_out: dict[str, str] = {}
 
@@ -165,12 +172,13 @@ def searched(job: Job, rounds: Rounds) -> Search:
         singles = possible([*alone(job)], first)
         if not singles:
             raise NotPossible(next(iter(left_out.values())))
-        tried = [*singles, *possible(together(max(singles, key=_rate), singles), first)]
+        pairs = together(max(singles, key=_rate), singles) if with_two else []
+        tried = [*singles, *possible(pairs, first)]
         chosen = _chosen(advised, singles)
         best = max(map(_rate, tried))
         close = possible([each for each in tried if each is chosen or _rate(each) >= CLOSE * best], rounds)
     except NotPossible as error:
-        return Search(job.name, reason=str(error), origin=search_origin(job))
+        return Search(job.name, reason=str(error), with_two=with_two, origin=search_origin(job))
     slices = [*load_slices(job), *(one for each in tried for one in load_slices(each.changed))]
     rates = {NOTHING: rate_of(job), **{_name(each): _rate(each) for each in tried}}
     examples = load(dataset_of(job)).splits["train"].examples * EPOCHS
@@ -183,6 +191,7 @@ def searched(job: Job, rounds: Rounds) -> Search:
         once_s={_name(each): seconds for each in tried if (seconds := _once_s(each, advised))},
         other_cores=max(each.other_cores for each in slices),
         slices=min(len(load_slices(each)) for each in (job, *(each.changed for each in close))),
+        with_two=with_two,
         left_out=left_out,
         origin=search_origin(job),
     )
@@ -255,13 +264,14 @@ def report(searches: Sequence[Search]) -> Iterator[str]:
         yield f"| {job} | {limits} | {' | '.join(factors)} | {shares} |"
     sound = [each for each in searches if each.is_sound]
     changes = sum(len(each.factors) - 1 for each in sound)
+    kinds = "changes and pairs of changes" if any(each.with_two for each in sound) else "changes"
     enough, of_time = (sum(getattr(each, name) >= ENOUGH for each in sound) for name in ("share", "share_of_time"))
     yield ""
     yield (
         f"In {enough} of {len(searches)} jobs, the training of {EPOCHS} epochs with the chosen change reaches "
-        f"{ENOUGH:.0%} of the speed of the best one of {changes} changes and pairs of changes ("
-        f"{MIN_JOBS} of {JOBS_WANTED} wanted). With the time for the one-time preparation of the dataset, as "
-        f"the advice names it, it is {of_time}. Jobs without a sound result: {len(searches) - len(sound)}."
+        f"{ENOUGH:.0%} of the speed of the best one of {changes} {kinds} ({MIN_JOBS} of {JOBS_WANTED} wanted). With "
+        f"the time for the one-time preparation of the dataset, as the advice names it, it is {of_time}. Jobs without "
+        f"a sound result: {len(searches) - len(sound)}."
     )
 
 

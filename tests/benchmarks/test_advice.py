@@ -249,7 +249,7 @@ def test_a_dataset_that_is_prepared_in_another_way_holds_the_same_images() -> No
 def test_the_share_of_the_chosen_change_counts_speed_and_time() -> None:
     factors = {"nothing": 1.0, "prepare=raw": 4.0, "cache=memory": 2.0, "prepare=raw, cache=memory": 5.0}
     once_s = {"prepare=raw": 60.0, "prepare=raw, cache=memory": 60.0}
-    search = Search("photographs", ["decoding"], "cache=memory", factors, train_s=100.0, once_s=once_s)
+    search = Search("photographs", ["decoding"], "cache=memory", factors, train_s=100.0, once_s=once_s, with_two=True)
     assert search.best == "prepare=raw, cache=memory"
     assert search.share == pytest.approx(0.4)
     assert search.share_of_time == 1.0
@@ -259,6 +259,8 @@ def test_the_share_of_the_chosen_change_counts_speed_and_time() -> None:
     assert "| PNG | decoding | nothing | 1.00 | nothing | 1.00 | disturbed | |" in lines
     assert lines[-1].startswith("In 0 of 2 jobs, the training of 100 epochs with the chosen change reaches 90%")
     assert lines[-1].endswith("it is 1. Jobs without a sound result: 1.")
+    assert " of 3 changes and pairs of changes (" in lines[-1]
+    assert " of 3 changes (" in [*report_searches([replace(search, with_two=False)])][-1]
 
 
 def test_a_training_of_many_epochs_is_compared_although_few_are_run(
