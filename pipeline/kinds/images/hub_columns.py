@@ -4,7 +4,7 @@ A field of a struct, or of a list of structs, counts as a column, too: `objects.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipeline.sources.cells import NAMES
@@ -26,25 +26,57 @@ class HubColumns:
     def __init__(self, schema: "pa.Schema") -> None:
         self.types: dict[str, pa.DataType] = {}
         self._features = _features(schema)
+        self._paths: dict[str, tuple[str, ...]] = {}
+        """The names that lead to a column. Each of them may have a dot."""
         self._in_lists: set[str] = set()
         for field in plain_schema(schema):
-            self._add(field.name, field.type)
+            self._add((field.name,), field.type)
 
-    def _add(self, name: str, kind: "pa.DataType") -> None:
+    def _add(self, path: tuple[str, ...], kind: "pa.DataType", is_in_list: bool = False) -> None:
         import pyarrow as pa
 
-        of_list = element_of(kind)
+        name, of_list = ".".join(path), element_of(kind)
+        self._paths[name] = path
+        if is_in_list:
+            self._in_lists.add(name)
         inner = of_list or kind
-        if not pa.types.is_struct(inner) or is_image_struct(inner):
+        is_image = is_image_struct(inner)
+        if is_image or not pa.types.is_struct(inner):
             self.types[name] = kind
-            return
-        self._in_lists |= {f"{name}.{field.name}" for field in inner if of_list}
-        for field in inner:
-            self._add(f"{name}.{field.name}", pa.list_(field.type) if of_list else field.type)
+        if is_image and not of_list:
+            self._paths |= {f"{name}.{field.name}": (*path, field.name) for field in inner}
+        elif pa.types.is_struct(inner) and not is_image:
+            for field in inner:
+                self._add((*path, field.name), pa.list_(field.type) if of_list else field.type, bool(of_list))
+
+    def has(self, name: str) -> bool:
+        """Whether there is a column of this name. A field of a struct with an image counts here, too."""
+        return name in self._paths
 
     def to_read(self, name: str) -> str:
         """Return the name by which Arrow reads a column. Of a list of structs, it reads all fields."""
-        return name.partition(".")[0] if name in self._in_lists else name
+        return self._paths[name][0] if name in self._in_lists else name
+
+    def cells(self, batch: "pa.RecordBatch", names: Iterable[str]) -> dict[str, list[Any]]:
+        """Return the cells of columns that were read, by their names.
+
+        Each column becomes a list at once: Arrow takes several times as long to make a dictionary of each struct.
+        """
+        import pyarrow as pa
+
+        found, lists = dict[str, list[Any]](), dict[tuple[str, ...], list[Any]]()
+        for name in names:
+            first, *fields = path = self._paths[name]
+            # The last one of several columns with this name.
+            column = batch.column(batch.schema.get_all_field_indices(first)[-1])
+            while fields and pa.types.is_struct(column.type):
+                column = column.flatten()[column.type.get_field_index(fields.pop(0))]
+            # Only the fields of a list of structs are left.
+            above = path[: len(path) - len(fields)]
+            if above not in lists:
+                lists[above] = column.to_pylist()
+            found[name] = [_fields_of(cell, fields) for cell in lists[above]] if fields else lists[above]
+        return found
 
     @property
     def image_structs(self) -> list[str]:
@@ -114,14 +146,10 @@ class HubColumns:
         return feature
 
 
-def value(row: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a column in a row; None if the row has none, or if the name is empty."""
-    if name in row or not name:
-        return row.get(name)
-    first, *parts = name.split(".")
-    cell = row.get(first)
-    for part in parts:
-        cell = [(each or {}).get(part) for each in cell] if isinstance(cell, list) else (cell or {}).get(part)
+def _fields_of(cell: list[Any] | None, names: Sequence[str]) -> list[Any] | None:
+    """Return a field of each struct of a list, by the names that lead to it."""
+    for name in names:
+        cell = cell and [(each or {}).get(name) for each in cell]
     return cell
 
 

@@ -210,6 +210,46 @@ LAYOUTS = {
         labels=(("a",), ("c",)),
         keys=tuple(f"{PATH}/{number:08d}.jpg" for number in (0, 2)),
     ),
+    "left.jpg, right.jpg (webdataset)": Layout(
+        {"left.jpg": PICTURES, "right.jpg": PICTURES, "label": [0, 1, 2]},
+        {"left.jpg": AN_IMAGE, "right.jpg": AN_IMAGE, "label": ABC},
+        settings={"path_column": "left.jpg"},
+    ),
+    "names with dots": Layout(
+        {
+            "my.image": [{"content": each["bytes"]} for each in ROWS],
+            "my.facts": [{"the.kind": name} for name in "abc"],
+        },
+        settings={"path_column": "my.image.content", "label_column": "my.facts.the.kind"},
+        classes=None,
+    ),
+    "names with dots of boxes": Layout(
+        {
+            "image": PICTURES,
+            "my.objects": [
+                [{"bbox": box, "category": name} for box, name in zip(of, names, strict=True)]
+                for of, names in zip(SIZES, ["ba", "c", ""], strict=True)
+            ],
+        },
+        settings={"label_column": "my.objects.category"},
+        labels=(("b", "a"), ("c",)),
+        classes=None,
+        boxes=FOUND_BOXES,
+    ),
+    "images without a path": Layout(
+        {"image": pa.array([{"bytes": each["bytes"]} for each in ROWS]), "label": list("abc")}, classes=None
+    ),
+    "one column as label and group": Layout(
+        {"image": PICTURES, "kind": list("abc")},
+        settings={"label_column": "kind", "group_column": "kind"},
+        classes=None,
+    ),
+    "an image in a struct, which may be missing": Layout(
+        {"of": [{"image": ROWS[0]}, None, {"image": None}], "label": list("abc")},
+        settings={"path_column": "of.image"},
+        labels=(("a",),),
+        classes=None,
+    ),
     "labels as a dictionary": Layout(
         {"image": PICTURES, "label": pa.array(["a", "b", "c"]).dictionary_encode()}, classes=None
     ),
@@ -239,6 +279,21 @@ def test_a_usual_layout_is_read(name: str, tmp_path: Path, tmp_path_factory: pyt
     assert len(found.images) + len(found.skipped) == 3
     if layout.keys:
         assert tuple(found.images) == layout.keys
+
+
+def test_of_two_columns_with_one_name_the_last_is_read(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory):
+    source = write(tmp_path, {"image": PICTURES, "label": list("xyz"), "other": list("abc")}, {})
+    table = parquet.read_table(source / PATH).rename_columns(["image", "label", "label"])
+    parquet.write_table(table, source / PATH)
+    found = Found(source, str(tmp_path_factory.mktemp("copies")))
+    assert tuple(found.labels.values()) == (("a",), ("b",), ("c",))
+
+
+def test_a_table_with_bytes_in_a_struct_holds_no_images(tmp_path: Path):
+    table = pa.table({"my.facts": [{"code": b"123", "other.code": None}], "label": ["a"]})
+    parquet.write_table(table, tmp_path / "table.parquet")
+    with open(tmp_path / "table.parquet", "rb") as file:
+        assert not holds_images(file)
 
 
 SENTENCES: dict[str, tuple[Layout, str]] = {

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from itertools import accumulate, chain, repeat
+from typing import IO, TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from pipeline.kinds.images.hub_columns import IMAGES, HubColumns, is_bytes, is_image_struct, is_text, value
+from pipeline.kinds.images.hub_columns import IMAGES, HubColumns, is_bytes, is_image_struct, is_text
 from pipeline.sources import Box, Classes, Skipped, SourceOptions
 from pipeline.sources.box_forms import BoxesOfImage, BoxForms, boxes_of
 from pipeline.sources.cells import NAMES as COLUMNS
@@ -26,26 +26,28 @@ _PROBED_ROWS = 8
 """This many rows decide whether a column has images: it has, if one of them begins as an image does."""
 _BUFFER = 1 << 20
 """Arrow reads this many bytes of a column at once. Otherwise, it would hold a whole row group."""
+Each = TypeVar("Each")
+
+
+class _Roles(NamedTuple, Generic[Each]):
+    """What is read of an image: the names of the columns, empty if a file has none, or their cells in a row."""
+
+    content: Each
+    """The bytes of the image."""
+    path: Each
+    label: Each
+    boxes: Each
+    split: Each
+    group: Each
+    width: Each
+    """Width and height of the image tell the form of its boxes."""
+    height: Each
 
 
 class _Columns(NamedTuple):
-    content: str
-    """The bytes of the image."""
-    path: str
-    label: str
-    boxes: str
-    split: str
-    group: str
+    names: _Roles[str]
     classes: Sequence[str] | None
     """The labels in the order of their ids, if the file names them."""
-    sizes: Sequence[str]
-    """The columns of width and height of the images, which tell the form of the boxes."""
-
-    @property
-    def names(self) -> list[str]:
-        """The columns that are read. Of a struct with an image, its other fields are left out."""
-        optional = filter(None, (self.path, self.label, self.boxes, self.split, self.group))
-        return [self.content, *optional, *self.sizes]
 
 
 def holds_images(file: IO[bytes]) -> bool:
@@ -64,12 +66,12 @@ def shows_images(file: IO[bytes]) -> bool:
 
 def _image_columns(file: "ParquetFile", known: HubColumns) -> list[str]:
     # A list of images may have its paths as bytes.
-    return known.image_structs or [name for name in known.of_bytes if _begins_with_images(file, name)]
+    return known.image_structs or [name for name in known.of_bytes if _begins_with_images(file, known, name)]
 
 
-def _begins_with_images(file: "ParquetFile", column: str) -> bool:
+def _begins_with_images(file: "ParquetFile", known: HubColumns, column: str) -> bool:
     for batch in file.iter_batches(_PROBED_ROWS, columns=[column]):
-        values = [found for row in batch.to_pylist() if (found := value(row, column)) is not None]
+        values = [found for found in known.cells(batch, [column])[column] if found is not None]
         if values:
             return any(map(begins_as_image, values))
     return column in IMAGES  # All of it is missing, so its name decides.
@@ -90,21 +92,23 @@ def images(file: ContainerFile, options: SourceOptions) -> Iterator[Item]:
         columns = _columns(content, known, options)
         if columns.classes is not None:
             yield Classes(tuple(columns.classes), {})
-        names = list(dict.fromkeys(map(known.to_read, columns.names)))
+        # Of a struct with an image, its other fields are left out.
+        names = list(dict.fromkeys(map(known.to_read, filter(None, columns.names))))
         starts = _starts(content.metadata)
         end = file.end.row if file.end else content.metadata.num_rows
         groups = [number for number, start in enumerate(starts) if file.first.row <= start < end]
         batches = content.iter_batches(
             _rows_at_once(content.metadata), row_groups=groups, columns=names, use_threads=False
         )
-        rows = chain.from_iterable(_rows_of(batch, columns) for batch in batches)
-        forms = BoxForms(columns.boxes)
+        rows = chain.from_iterable(_rows_of(batch, known, columns.names) for batch in batches)
+        boxes = columns.names.boxes
+        forms = BoxForms(boxes)
         for number, row in enumerate(rows, file.first.row):
-            if columns.boxes:
-                of_image = BoxesOfImage(value(row, columns.boxes) or (), row.get("width"), row.get("height"))
+            if boxes:
+                of_image = BoxesOfImage(row.boxes or (), row.width, row.height)
                 forms.add(of_image, f"row {number + 1} of {file.place.name}")
             yield _image(row, number, columns, options)
-        if columns.boxes:
+        if boxes:
             forms.require_pixels()
             yield forms
 
@@ -141,16 +145,18 @@ def _columns(file: "ParquetFile", known: HubColumns, options: SourceOptions) -> 
     path = next((name for name in COLUMNS["path"] if name in known.types and is_text(known.types[name])), "")
     label = known.label(options.label_column)
     boxes = known.boxes(label)
-    return _Columns(
+    width, height = (name if boxes and known.has_numbers(name) else "" for name in ("width", "height"))
+    names = _Roles(
         content=f"{image}.bytes" if is_struct else image,
-        path=f"{image}.path" if is_struct else path,
+        path=f"{image}.path" * known.has(f"{image}.path") if is_struct else path,
         label=label,
         boxes=boxes,
         split=_optional("split", known, options.split_column),
         group=_optional("group", known, options.group_column),
-        classes=known.classes(label),
-        sizes=[name for name in ("width", "height") if boxes and known.has_numbers(name)],
+        width=width,
+        height=height,
     )
+    return _Columns(names, known.classes(label))
 
 
 def _image_column(file: "ParquetFile", known: HubColumns, wanted: str) -> str:
@@ -187,48 +193,37 @@ def _rows_at_once(metadata: Any) -> int:
     return max(1, min(1024, BATCH_BYTES * int(metadata.num_rows) // max(1, size)))
 
 
-def _rows_of(batch: "RecordBatch", columns: _Columns) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a batch. A struct of an image becomes the columns `image.bytes` and `image.path`.
-
-    Arrow takes several times as long to make a dictionary of each struct.
-    """
-    names, cells = list[str](), list[list[Any]]()
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        is_split = columns.content == f"{name}.bytes" and is_image_struct(column.type)
-        parts = [f"{name}.{field.name}" for field in column.type] if is_split else [name]
-        names += parts
-        cells += [part.to_pylist() for part in (column.flatten() if is_split else [column])]
-    for row in zip(*cells, strict=True):
-        yield dict(zip(names, row, strict=True))
+def _rows_of(batch: "RecordBatch", known: HubColumns, names: _Roles[str]) -> Iterator[_Roles[Any]]:
+    """Yield the cells of the rows of a batch; None for columns that the file lacks."""
+    cells = known.cells(batch, filter(None, names))
+    return map(_Roles[Any]._make, zip(*(cells.get(name, repeat(None)) for name in names), strict=False))
 
 
-def _image(row: dict[str, Any], number: int, columns: _Columns, options: SourceOptions) -> ContainedImage | Skipped:
-    content, path = value(row, columns.content), value(row, columns.path)
-    cell = value(row, columns.label)
-    if columns.classes is None and not columns.boxes:
-        require_no_vector(cell)
-    labels = _labels(cell, columns.classes)
-    if content is None:
-        return Skipped(f"{number:08d}", "only the path of an image, without its bytes" if path else "no image")
+def _image(row: _Roles[Any], number: int, columns: _Columns, options: SourceOptions) -> ContainedImage | Skipped:
+    if columns.classes is None and not columns.names.boxes:
+        require_no_vector(row.label)
+    labels = _labels(row.label, columns.classes)
+    if row.content is None:
+        return Skipped(f"{number:08d}", "only the path of an image, without its bytes" if row.path else "no image")
     if not labels:
         return Skipped(f"{number:08d}", "no label")
-    too_large = len(content) > options.max_file_bytes
+    too_large = len(row.content) > options.max_file_bytes
     return ContainedImage(
-        name=text_of(path),
-        content=None if too_large else content,
+        name=text_of(row.path),
+        content=None if too_large else row.content,
         labels=labels,
-        split=text_of(value(row, columns.split)),
-        group=text_of(value(row, columns.group)),
-        size=len(content),
-        boxes=_boxes(row, cell, columns),
+        split=text_of(row.split),
+        group=text_of(row.group),
+        size=len(row.content),
+        boxes=_boxes(row, columns),
     )
 
 
-def _boxes(row: dict[str, Any], cell: Any, columns: _Columns) -> Sequence[Box]:
-    if not columns.boxes:
+def _boxes(row: _Roles[Any], columns: _Columns) -> Sequence[Box]:
+    if not columns.names.boxes:
         return ()
-    labels = [next(iter(_labels(each, columns.classes)), "") for each in cell]
-    return boxes_of(value(row, columns.boxes) or (), labels)
+    labels = [next(iter(_labels(each, columns.classes)), "") for each in row.label]
+    return boxes_of(row.boxes or (), labels)
 
 
 def _labels(cell: Any, classes: Sequence[str] | None) -> tuple[str, ...]:
