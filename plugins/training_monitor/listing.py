@@ -126,7 +126,10 @@ def search_rows(
     # To find thousands of runs may take all of the time, and each call must read more than a few of their trainings.
     left_s = max(end - time.monotonic(), BUDGET_S / 2)
     rows = rows_of(_readable(runs, may_read_log), sources.searched, zone, left_s)
-    return rows, not_loaded + sum(row.summary is LATER for row in rows)
+    later = not_loaded + sum(row.summary is LATER for row in rows)
+    if not later:
+        sources.ended.freeze()
+    return rows, later
 
 
 def _readable(runs: Iterable[AirflowRun], may_read_log: MayRead) -> list[AirflowRun]:

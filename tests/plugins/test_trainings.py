@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from html import escape
 from pathlib import Path
 from types import SimpleNamespace
@@ -989,6 +990,20 @@ def test_ended_runs_in_memory_are_bounded(runs: None) -> None:
             assert later == 0
             assert [run.run_id for run in found] == ["run 5", "run 4", "run 1", MARKUP, "run 2", "run 1"]
     assert len(ended._kept) == 2
+
+
+def test_objects_are_frozen_once_a_search_has_read_all_trainings(
+    client: Client, runs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To visit all objects of the api-server, a collection of garbage takes most of a second."""
+    calls = list[str]()
+    collector = {name: partial(calls.append, name) for name in ("unfreeze", "collect", "freeze")}
+    monkeypatch.setattr("plugins.training_monitor.runs.gc", SimpleNamespace(**collector))
+    for freeze_from, expected in ((100, []), (1, ["unfreeze", "collect", "freeze"])):
+        monkeypatch.setattr("plugins.training_monitor.runs.FREEZE_FROM", freeze_from)
+        for _ in range(2):
+            listed(client, logged_in("viewer", "us"), "?search=small_cnn")
+        assert calls == expected
 
 
 def test_a_search_without_time_gets_past_trainings_that_have_not_ended(
