@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from math import hypot, inf
 from pathlib import Path
@@ -41,6 +41,7 @@ from benchmarks.known_limits.surroundings import NotPossible
 from benchmarks.verdicts import (
     DISTURBED_CORES,
     SURROUNDINGS,
+    Place,
     answer,
     command,
     dataset_of,
@@ -323,11 +324,16 @@ def advice_on(job: Job, *options: str) -> dict[str, Any]:
     Raises NotPossible.
     """
     training = kept(job)
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=FOLDER)))
-        place = stack.enter_context(SURROUNDINGS[job.around](job, folder))
+    with surroundings_of(job) as place:
         command = [*place.prefix, sys.executable, "-m", "pipeline", "advise", str(training), "--json", *options]
         return answer(f"advice on {job.name}", command, place)
+
+
+@contextmanager
+def surroundings_of(job: Job) -> Iterator[Place]:
+    """Give the surroundings of a job, where the dataset of its kept training is. Raises NotPossible."""
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, SURROUNDINGS[job.around](job, Path(folder)) as place:
+        yield place
 
 
 def kept(job: Job) -> Path:

@@ -26,7 +26,18 @@ from statistics import median
 from typing import Any
 
 from benchmarks import advice, verdicts
-from benchmarks.advice import ROUNDS, Rounds, add_line, advice_on, kept, lines_of, load_slices, measure, rates_of
+from benchmarks.advice import (
+    ROUNDS,
+    Rounds,
+    add_line,
+    advice_on,
+    kept,
+    lines_of,
+    load_slices,
+    measure,
+    rates_of,
+    surroundings_of,
+)
 from benchmarks.harness.machine import say
 from benchmarks.harness.origin import UNKNOWN, Origin, origin_of, parsed
 from benchmarks.known_limits.candidates import alone, searched_jobs, together
@@ -200,7 +211,9 @@ def searched(job: Job, rounds: Rounds, *, with_two: bool) -> Search:
 def advised_for(job: Job) -> list[dict[str, Any]]:
     """Return what `tenfold advise` predicts for a job, as if its training had EPOCHS epochs. Raises NotPossible."""
     advice_on(job)  # It measures the stages in the surroundings of the job.
-    return with_many_epochs(facts_of_run(load_run(kept(job)), is_measured=False))
+    with surroundings_of(job):
+        facts = facts_of_run(load_run(kept(job)), is_measured=False)
+    return with_many_epochs(facts)
 
 
 def with_many_epochs(facts: Facts) -> list[dict[str, Any]]:
