@@ -50,6 +50,7 @@ from pipeline.config.allowed import open_unless_set
 from pipeline.dataset.manifest import load
 from pipeline.runs.run import load_run
 from pipeline.tuning.predictions import CORES, GIGABYTES, Facts, predictions
+from pipeline.tuning.result import MIN_GAIN
 
 NOTHING = "nothing"
 """What is chosen if no change gains anything."""
@@ -57,6 +58,8 @@ CLOSE = 0.85
 """A change that reaches this share of the best one may be the best one. So it is trained again."""
 ENOUGH, MIN_JOBS, JOBS_WANTED = 0.9, 11, 12
 """The share of the best change that the chosen one should reach, and in how many of the jobs it should."""
+LONGER = 5
+"""If the change that would gain most is not sure, the advice gets a record of this many times the epochs."""
 EPOCHS = 100
 """Trainings of this many epochs are compared. For the few epochs that are run, the advice would rightly avoid a cost
 that comes once: the preparation of a dataset takes about as long as an epoch."""
@@ -209,7 +212,22 @@ def searched(job: Job, rounds: Rounds, *, with_two: bool) -> Search:
 
 
 def advised_for(job: Job) -> list[dict[str, Any]]:
-    """Return what `tenfold advise` predicts for a job, as if its training had EPOCHS epochs. Raises NotPossible."""
+    """Return what `tenfold advise` predicts for a job, as if its training had EPOCHS epochs. Raises NotPossible.
+
+    The record of a few seconds may say too little. Then the job is trained for longer first, as the docs recommend.
+    """
+    advised = _advised_by_record(job)
+    first = next((each for each in advised if not _is_hardware(each) and each["factor"]["value"] >= MIN_GAIN), None)
+    if first is None or first["is_gain"]:
+        return advised
+    epochs = LONGER * job.settings["epochs"]
+    longer = replace(job, name=f"{job.name}, longer", settings={**job.settings, "epochs": epochs})
+    if reasons := measure([longer], Rounds(1, 0)):
+        raise NotPossible(reasons[longer.name])
+    return _advised_by_record(longer)
+
+
+def _advised_by_record(job: Job) -> list[dict[str, Any]]:
     advice_on(job)  # It measures the stages in the surroundings of the job.
     with surroundings_of(job):
         facts = facts_of_run(load_run(kept(job)), is_measured=False)
@@ -224,13 +242,17 @@ def with_many_epochs(facts: Facts) -> list[dict[str, Any]]:
 
 def _chosen(advised: Sequence[Mapping[str, Any]], singles: Sequence[Pair]) -> Pair | None:
     """Return the change that the advice chooses; None if nothing gains. Raises NotPossible if it was not tried."""
-    gains = [each["change"] for each in advised if each["is_gain"] and not {CORES, GIGABYTES} & each["change"].keys()]
+    gains = [each["change"] for each in advised if each["is_gain"] and not _is_hardware(each)]
     if not gains:
         return None
     for each in singles:
         if each.change.items() <= gains[0].items():
             return each
     raise NotPossible(f"the advice chooses {gains[0]}, which was not tried")
+
+
+def _is_hardware(prediction: Mapping[str, Any]) -> bool:
+    return bool({CORES, GIGABYTES} & prediction["change"].keys())
 
 
 def _once_s(pair: Pair, advised: Sequence[Mapping[str, Any]]) -> float:
