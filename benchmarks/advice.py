@@ -331,7 +331,7 @@ def advice_on(job: Job, *options: str) -> dict[str, Any]:
 
 @contextmanager
 def surroundings_of(job: Job) -> Iterator[Place]:
-    """Give the surroundings of a job, where the dataset of its kept training is. Raises NotPossible."""
+    """Set up the surroundings of a job, in which the dataset of its kept training exists. Raises NotPossible."""
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder, SURROUNDINGS[job.around](job, Path(folder)) as place:
         yield place
 

@@ -11,14 +11,15 @@
 # same order, and two examples of a batch meet again in a batch of another epoch as often as by chance (1.0 times), as
 # with tf.random.experimental.stateless_shuffle, which needs the list.
 #
-# Behavior: each result is a permutation, but epochs 1 and 1,025 have the same one. In other epochs, two examples of a
-# batch meet again 3 to 58 times as often as by chance. By chance, a batch of 128 has about one such pair, so that at 58
-# times it has about 60. Seeds of tf.random.split, which differ in all bits, help only in part. The permutation is a
-# block cipher with 4 rounds. Of the last number of the seed, only the lowest 10 bits count here: half of the 20 bits of
-# a million. index_shuffle has no argument for more rounds. With 8 rounds and the same seeds, which
-# tf.raw_ops.RandomIndexShuffle takes, the pairs are about as frequent as by chance.
+# Behavior: each result is a permutation, but epochs 1 and 1,025 have the same one. In the four other pairs of epochs
+# below, two examples of a batch meet again 3 to 58 times as often as by chance. By chance, a batch of 128 has about one
+# such pair, so at 58 times it has about 60. Seeds of tf.random.split, in which all bits vary, help only in part. The
+# permutation is a block cipher with 4 rounds. Of the last number of the seed, only the lowest 10 bits count here: half of
+# the 20 bits of a million. index_shuffle has no argument for more rounds. tf.raw_ops.RandomIndexShuffle has one: with 8
+# rounds and the same seeds, the pairs are about as frequent as by chance.
 #
-# Seen on 2026-11-30 (how many times as often as by chance; in epochs 1 and 2, 3 and 4, 10 and 11, 1 and 1,000):
+# Seen on 2026-11-30 (how many times as often as by chance). The four numbers are for epochs 1 and 2, 3 and 4, 10 and 11,
+# and 1 and 1,000. For split seeds, they are for the seeds 1 and 2, 2 and 3, 3 and 4, and 4 and 5:
 #   index_shuffle, epochs 1 and 1,025: the same order
 #   index_shuffle: 16.6 58.0 14.8 2.9
 #   index_shuffle, split seeds: 2.5 1.1 8.1 2.7

@@ -16,8 +16,8 @@ PREDICTING = (
     *("training/step_times.py", "training/cache_costs.py", "runs/measured_steps.py", "runs/measured_caches.py"),
     "runs/advised.py",
 )
-"""Parts of `pipeline/` that do not change how fast a training is, or what its stages cost. A kept training keeps what
-earlier versions of them measured of its steps and caches."""
+"""Parts of `pipeline/` that do not change how fast a training is, or what its stages cost. If they
+change, a kept training still has the steps and caches that an older version measured."""
 _T = TypeVar("_T")
 
 

@@ -15,13 +15,13 @@ from pipeline.runs.measured_caches import MeasuredCaches
 MAX_BYTES, MAX_IMAGES = 64_000_000, 2048
 """Limits of the images that are written. They stay in the page cache."""
 SHUFFLED, PASSES = 16_384, 8
-"""Images that are shuffled in memory, and how often that is done, and those on the disk are read."""
+"""How many images are shuffled in memory, and how often. Those on the disk are read as often."""
 
 
 def measured_caches(image_bytes: int, folder: Path) -> MeasuredCaches:
-    """Keep images of this size as a training does, and read them in its later epochs.
+    """Return what it costs to keep images of this size, and to read them again in later epochs.
 
-    A temporary folder in `folder` holds those on the disk. Raises OSError or tf.errors.OpError if the disk is full or
+    Images on the disk are in a temporary folder in `folder`. Raises OSError or tf.errors.OpError if the disk is full or
     cannot be written.
     """
     count = max(GROUP, min(MAX_IMAGES, MAX_BYTES // image_bytes) // GROUP * GROUP)

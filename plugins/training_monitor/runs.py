@@ -240,11 +240,11 @@ class EndedRuns:
             self._not_frozen += len(runs)
 
     def freeze(self) -> None:
-        """Freeze all objects of this process if many runs are new: collections of garbage no longer visit them.
+        """Freeze all objects of this process if many runs are new, so that the garbage collector no longer visits them.
 
         Call it when all runs and trainings are in memory. A search makes thousands of short-lived objects. Every few
-        searches, they start a collection of all objects, which takes most of a second with 10,000 runs. Garbage that is
-        frozen stays until the next call.
+        searches, they start a collection that visits all objects, which takes most of a second with 10,000 runs. Frozen
+        garbage is released at the next freeze.
         """
         with self._lock:
             if self._not_frozen < FREEZE_FROM:

@@ -27,7 +27,8 @@ class HubColumns:
         self.types: dict[str, pa.DataType] = {}
         self._features = _features(schema)
         self._paths: dict[str, tuple[str, ...]] = {}
-        """The names that lead to a column. Each of them may have a dot."""
+        """The names of a column and of its fields, from the outside in. A name may contain dots, so the joined name
+        cannot be split again."""
         self._in_lists: set[str] = set()
         for field in plain_schema(schema):
             self._add((field.name,), field.type)
@@ -67,11 +68,11 @@ class HubColumns:
         found, lists = dict[str, list[Any]](), dict[tuple[str, ...], list[Any]]()
         for name in names:
             first, *fields = path = self._paths[name]
-            # The last one of several columns with this name.
+            # If several columns have this name, the last one counts, as in a dictionary of a row.
             column = batch.column(batch.schema.get_all_field_indices(first)[-1])
             while fields and pa.types.is_struct(column.type):
                 column = column.flatten()[column.type.get_field_index(fields.pop(0))]
-            # Only the fields of a list of structs are left.
+            # `fields` now has only names inside a list of structs. Such a list is converted once for all its fields.
             above = path[: len(path) - len(fields)]
             if above not in lists:
                 lists[above] = column.to_pylist()

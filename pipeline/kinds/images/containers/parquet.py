@@ -30,7 +30,7 @@ Each = TypeVar("Each")
 
 
 class _Roles(NamedTuple, Generic[Each]):
-    """What is read of an image: the names of the columns, empty if a file has none, or their cells in a row."""
+    """One value for each role: the name of its column (empty if the file has none), or its cell in a row."""
 
     content: Each
     """The bytes of the image."""
