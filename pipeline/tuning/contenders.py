@@ -125,8 +125,7 @@ def dataset_settings(settings: Settings, contenders: Iterable[str]) -> dict[str,
     for prepare in dict.fromkeys(CONTENDERS[name].prepare for name in contenders):
         name = f"{settings.dataset_name[:80]}-inputs-{prepare}"
         sizes = {} if prepare == "keep" else {"prepare_size": prepared_size(settings.image_size)}
-        changed = {"prepare": prepare, "dataset_name": name, **sizes}
-        datasets[prepare] = settings.model_copy(update=changed)
+        datasets[prepare] = settings.model_copy(update={"prepare": prepare, "dataset_name": name, **sizes})
     return datasets
 
 

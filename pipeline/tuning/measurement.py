@@ -101,11 +101,7 @@ def turns(options: ComparisonOptions) -> list[Turn]:
 
     A slow minute of the machine then meets each contender alike, and no contender always comes after the same one.
     """
-    order = [
-        (number, name)
-        for number in range(options.rounds)
-        for name in (options.names if number % 2 == 0 else reversed(options.names))
-    ]
+    order = [(number, name) for number in range(options.rounds) for name in options.names[:: -1 if number % 2 else 1]]
     return [Turn(place, number, name) for place, (number, name) in enumerate(order)]
 
 

@@ -69,7 +69,10 @@ class Prediction:
     change: Mapping[str, Any]
     """Settings and their new values, or `cores` and `gigabytes_per_second`."""
     factor: Estimate
-    """Ratio of the examples per second of the whole training, with its validation and callbacks."""
+    """Ratio of the examples per second of the whole training, with its validation and callbacks, in a later period to
+    those in the measured one."""
+    factor_of_period: Estimate
+    """The same ratio if the training ran in one period with and without the change."""
     costs: Costs = field(default_factory=Costs)
     needs_dataset: bool = False
     """Whether it needs a new version of the dataset."""
@@ -78,8 +81,8 @@ class Prediction:
 
     @property
     def is_gain(self) -> bool:
-        """Whether the change is worth making: it gains `MIN_GAIN`, and its interval is above 1."""
-        return self.factor.value >= MIN_GAIN and self.factor.low > 1
+        """Whether the change is worth making: it gains `MIN_GAIN`, and within one period, at least something."""
+        return self.factor.value >= MIN_GAIN and self.factor_of_period.low > 1
 
     @property
     def is_hardware(self) -> bool:
@@ -94,7 +97,8 @@ class Prediction:
 
     def as_json(self) -> dict[str, Any]:
         """Return what `--json` prints."""
-        return {**asdict(self), "change": dict(self.change), "factor": self.factor._asdict(), "is_gain": self.is_gain}
+        factors = {name: getattr(self, name)._asdict() for name in ("factor", "factor_of_period")}
+        return {**asdict(self), "change": dict(self.change), **factors, "is_gain": self.is_gain}
 
     def words(self) -> str:
         """Return how much faster the training would be, and for which price."""
@@ -339,7 +343,11 @@ def predictions(facts: Facts, hardware: Hardware | None = None) -> list[Predicti
         *(() if hardware.step_ms else _other_steps(facts, rates)),
         *_more_hardware(facts, rates, hardware),
     ]
-    found = [replace(each, factor=widened(each.factor, facts.kept)) for each in found]
+    kept = facts.kept
+    found = [
+        replace(each, factor=widened(each.factor, kept), factor_of_period=widened(each.factor_of_period, kept))
+        for each in found
+    ]
     training_minutes = facts.settings.epochs * facts.train_examples * float(np.median(rates.whole_us)) / 60e6
 
     def order(each: Prediction) -> tuple[bool, int, float]:
@@ -351,8 +359,9 @@ def predictions(facts: Facts, hardware: Hardware | None = None) -> list[Predicti
     return sorted(found, key=order)
 
 
-def _gain(before: Rates, after: Rates) -> Estimate:
-    return estimate_of(before.whole_us / after.later_us())
+def _gain(before: Rates, after_us: Draws) -> tuple[Estimate, Estimate]:
+    """Return both factors of a prediction, if an example takes this long with the change."""
+    return estimate_of(before.whole_us / after_us), estimate_of(before.later_us() / after_us)
 
 
 def _preparations(facts: Facts, rates: Rates) -> Iterator[Prediction]:
@@ -377,7 +386,7 @@ def _preparations(facts: Facts, rates: Rates) -> Iterator[Prediction]:
             words += f", and the disk or network must deliver {format_size(needed)} per second"
         yield Prediction(
             {"prepare": prepare, "prepare_size": size},
-            estimate_of(rates.whole_us / after_us),
+            *_gain(rates, after_us),
             _costs_of_dataset(facts, costs.bytes_per_example, facts.prepared_core_s.get(prepare, 0.0), words),
             needs_dataset=True,
         )
@@ -424,10 +433,10 @@ def _caches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
         needed = 1e6 * each_bytes / float(np.median(kept.steps_us))
         words += f", and the local disk must deliver {format_size(needed)} per second"
     for cache, later_us in later.items():
-        factor = settings.epochs * rates.whole_us / (first[cache].later_us() + (settings.epochs - 1) * later_us)
+        mean_us = (first[cache].later_us() + (settings.epochs - 1) * later_us) / settings.epochs
         size = {"memory_bytes" if cache == "memory" else "disk_bytes": float(kept_bytes)}
         costs = Costs(**size, words=words)
-        yield Prediction({"cache": cache}, estimate_of(factor), costs, at_epoch=facts.fits_memory)
+        yield Prediction({"cache": cache}, *_gain(rates, mean_us), costs, at_epoch=facts.fits_memory)
 
 
 def _with_stage(rates: Rates, cpu_us: "float | Draws", serial_us: float) -> Rates:
@@ -463,7 +472,7 @@ def _more_prefetched(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     steps_us = np.maximum(rates.steps_us - saved_us, np.maximum(rates.step_us, rates.supply_us))
     yield Prediction(
         {"prefetch_batches": batches},
-        estimate_of(rates.whole_us / rates.later_us(steps_us)),
+        *_gain(rates, rates.later_us(steps_us)),
         Costs(memory_bytes=more_bytes),
         at_epoch=True,
     )
@@ -487,7 +496,7 @@ def _less_validation(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     words = f"{validation:,.0f} instead of {count:,} examples judge each epoch, in a new version of the dataset"
     yield Prediction(
         {"validation_fraction": LOWEST_VALIDATION},
-        estimate_of(rates.whole_us / after.later_us(between_us=between_us / train)),
+        *_gain(rates, after.later_us(between_us=between_us / train)),
         _costs_of_dataset(facts, size, core_s, words),
         needs_dataset=True,
     )
@@ -508,7 +517,7 @@ def _fewer_checkpoints(facts: Facts, rates: Rates) -> Iterator[Prediction]:
     change = {"checkpoint_steps": 0} if of_steps >= of_time else {"checkpoint_minutes": 0.0}
     words = f"a killed training repeats up to {steps / left:,.0f} steps"
     after = replace(rates, waited_us=rates.waited_us * left / max(of_steps, of_time))
-    yield Prediction(change, _gain(rates, after), Costs(words=words), at_epoch=True)
+    yield Prediction(change, *_gain(rates, after.later_us()), Costs(words=words), at_epoch=True)
 
 
 def _larger_batches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
@@ -522,7 +531,7 @@ def _larger_batches(facts: Facts, rates: Rates) -> Iterator[Prediction]:
         return
     words = "fewer and larger updates of the weights, which may need another learning_rate"
     after = replace(rates.with_costs(costs) if costs else rates, host_us=rates.host_us / 2)
-    yield Prediction({"batch_size": twice}, _gain(rates, after), Costs(words=words))
+    yield Prediction({"batch_size": twice}, *_gain(rates, after.later_us()), Costs(words=words))
 
 
 def _other_steps(facts: Facts, rates: Rates) -> Iterator[Prediction]:
@@ -534,17 +543,17 @@ def _other_steps(facts: Facts, rates: Rates) -> Iterator[Prediction]:
         after = replace(rates, compute_us=rates.compute_us * ratio, other_us=other_us)
         # A validation has no backward pass, so how much of the difference is its own was not measured.
         saved_us = between(0.0, 1 - ratio, "validation") * rates.validation_us
-        factor = rates.whole_us / after.later_us(between_us=rates.between_us - saved_us)
+        gain = _gain(rates, after.later_us(between_us=rates.between_us - saved_us))
         words = "check the loss, which is computed less exactly" if "precision" in each.change else ""
-        yield Prediction(each.change, estimate_of(factor), Costs(minutes=each.start_s / 60, words=words))
+        yield Prediction(each.change, *gain, Costs(minutes=each.start_s / 60, words=words))
 
 
 def _more_hardware(facts: Facts, rates: Rates, hardware: Hardware) -> Iterator[Prediction]:
     """Yield what twice the cores, or twice the bytes per second, gain."""
     usable = hardware.cores or facts.verdict.load.usable_cores
     if usable:
-        yield Prediction({CORES: 2 * usable}, _gain(rates, _with_cores(rates, 2.0, facts, hardware)))
+        yield Prediction({CORES: 2 * usable}, *_gain(rates, _with_cores(rates, 2.0, facts, hardware).later_us()))
     speed = float(np.median(rates.bytes_per_us)) / 1e3
     if np.isfinite(speed) and speed:
         faster = replace(rates, bytes_per_us=2 * rates.bytes_per_us)
-        yield Prediction({GIGABYTES: 2 * speed}, _gain(rates, faster))
+        yield Prediction({GIGABYTES: 2 * speed}, *_gain(rates, faster.later_us()))

@@ -103,8 +103,7 @@ class Rates:
     @property
     def supply_us(self) -> Draws:
         """Time of the input."""
-        slowest: Draws = np.maximum.reduce([self.cores_us, self.reading_us, self.serial_us, self.outside_us])
-        return slowest
+        return np.asarray(np.maximum.reduce([self.cores_us, self.reading_us, self.serial_us, self.outside_us]))
 
     @property
     def steps_us(self) -> Draws:
@@ -127,8 +126,7 @@ class Rates:
         # A checkpoint is written beside the next epoch, and the checkpoint after it waits for its end. So an epoch
         # takes as long as the longer one of the two. A faster input shortens the epoch, but not the checkpoint: a time
         # that was hidden then shows.
-        whole_us: Draws = np.maximum((steps_us + between_us)[:, None], self.checkpoints_us).mean(axis=1)
-        return whole_us
+        return np.asarray(np.maximum((steps_us + between_us)[:, None], self.checkpoints_us).mean(axis=1))
 
     def with_costs(self, costs: StageCosts) -> "Rates":
         """Return the rates with another input, whose stages cost this."""
@@ -159,8 +157,7 @@ def estimate_of(draws: Draws) -> Estimate:
 
 def costs_us(costs: StageCosts) -> Draws:
     """Return the processor time of all stages, in microseconds per example."""
-    total: Draws = np.sum([drawn(each, name) for name, each in costs.us.items()], axis=0)
-    return total
+    return np.asarray(np.sum([drawn(each, name) for name, each in costs.us.items()], axis=0))
 
 
 def between(low: Any, high: Any, name: str) -> Draws:

@@ -94,11 +94,9 @@ def load_result(folder: Path, comparison: Comparison) -> Result:
     folders = [turn_folder(folder, turn) for turn in turns(options)]
     found = {each: load_measurement(each) for each in folders}
     failures = {each.contender: each for each in found.values() if isinstance(each, Failure)}
-    measured = []
-    for name in options.names:
-        own = {at: each for at, each in found.items() if isinstance(each, Measurement) and each.contender == name}
-        if own and name not in failures:
-            measured.append(own)
+    complete = {at: each for at, each in found.items() if isinstance(each, Measurement)}
+    of_names = [{at: each for at, each in complete.items() if each.contender == name} for name in options.names]
+    measured = [own for name, own in zip(options.names, of_names, strict=True) if own and name not in failures]
     if len(measured) < 2:
         reasons = "; ".join(f"{CONTENDERS[each.contender].title}: {each.why}" for each in failures.values())
         raise BadInput(f"fewer than two contenders could be measured ({reasons}): set other contenders")

@@ -123,15 +123,16 @@ def test_advice_depends_on_how_the_dataset_was_prepared():
     ],
 )
 def test_what_would_gain_too_little_is_not_advised(limit: Limit, name: str, phrase: str):
-    small = Prediction({name: 1}, Estimate(1.01, 0.9, 1.1))
+    small = Prediction({name: 1}, Estimate(1.01, 0.9, 1.1), Estimate(1.01, 1.0, 1.02))
     settings = training_settings({"checkpoint_steps": 1})
     assert advice(Verdict((limit,), "It is so.", Load()), settings, {}, [small]).startswith(phrase)
 
 
 def test_a_larger_batch_of_rows_is_advised_unless_it_would_gain_too_little():
     settings = training_settings({"example_kind": "table", "model": "mlp"})
-    decoding, small = Verdict((Limit.DECODING,), "It is so.", Load()), Prediction({"batch_size": 64}, Estimate(1, 1, 1))
+    decoding, same = Verdict((Limit.DECODING,), "It is so.", Load()), Estimate(1, 1, 1)
     assert "a larger batch_size" in advice(decoding, settings, {})
+    small = Prediction({"batch_size": 64}, same, same)
     assert advice(decoding, settings, {}, [small]) == "Next: use more cores for each accelerator."
 
 

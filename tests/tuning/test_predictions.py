@@ -20,6 +20,7 @@ from pipeline.monitor.load import Load
 from pipeline.monitor.verdict import Verdict
 from pipeline.runs.measured_caches import MeasuredCaches
 from pipeline.runs.measured_steps import MeasuredSteps, StepRatio
+from pipeline.runs.promises import MIN_PROMISES, Promise
 from pipeline.tuning.advice import advice
 from pipeline.tuning.predictions import (
     PREPARED,
@@ -196,6 +197,20 @@ def test_an_interval_is_at_least_as_wide_as_slices_of_the_record_differ(name: st
         widths[count] = high / low
         assert low * 1.04 < value < high / 1.04
     assert widths[2] > 1.5 * widths[8]
+
+
+def test_whether_a_change_gains_does_not_depend_on_the_period():
+    """It is at least 1.2 times faster, and a slow period is one without the change, too.
+
+    Two slices say little about another period. If earlier promises were twice what came of them, it may gain nothing.
+    """
+    cheaper = costs(read=20, parse=10, decode=600, resize=70, batch=100)
+    of = facts(replace(DECODING, slices_us=[450.0, 550.0]), prepared={"resize": cheaper})
+    one = found(of, "prepare")
+    assert one.factor.low < 1 < one.factor_of_period.low == pytest.approx(1.25)
+    assert one.is_gain
+    kept = [Promise("t", "m", "cache=memory", 2, Estimate(2, 2, 2), 1.0)] * MIN_PROMISES
+    assert not found(replace(of, kept=kept), "prepare").is_gain
 
 
 def test_an_interval_holds_how_much_the_time_between_epochs_varies():
