@@ -127,8 +127,7 @@ def search_rows(
     left_s = max(end - time.monotonic(), BUDGET_S / 2)
     rows = rows_of(_readable(runs, may_read_log), sources.searched, zone, left_s)
     later = not_loaded + sum(row.summary is LATER for row in rows)
-    if not later:
-        sources.ended.freeze()
+    sources.ended.freeze(later)
     return rows, later
 
 

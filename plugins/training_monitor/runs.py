@@ -35,8 +35,6 @@ MAX_MESSAGE = 2000
 """Maximum length of an error message on a page, in characters."""
 MAX_KEPT = 20_000
 """Maximum number of ended runs in memory."""
-FREEZE_FROM = 1000
-"""Number of newly loaded runs after which `EndedRuns.freeze` freezes all objects."""
 _AT_ONCE = 500
 """Number of runs that are loaded at once. A database limits the number of values in a query."""
 _TRAINS = (TaskInstance.pool == GPU_POOL, TaskInstance.task_id == TRAIN)
@@ -188,8 +186,8 @@ class EndedRuns:
 
     def __init__(self, max_kept: int = MAX_KEPT) -> None:
         self._max_kept = max_kept
-        self._not_frozen = 0
-        """Number of runs that were loaded since all objects were frozen."""
+        self._later = 0
+        """What `freeze` was told last."""
         self._kept: OrderedDict[int, tuple[_Version, AirflowRun]] = OrderedDict()
         """The version and the run by Airflow's number. The run that was used most recently is the last one."""
         self._allowed: Any = None
@@ -237,21 +235,18 @@ class EndedRuns:
                 self._kept.move_to_end(number)
             while len(self._kept) > self._max_kept:
                 self._kept.popitem(last=False)
-            self._not_frozen += len(runs)
 
-    def freeze(self) -> None:
-        """Freeze all objects of this process if many runs are new, so that the garbage collector no longer visits them.
+    def freeze(self, later: int) -> None:
+        """Freeze all objects of this process after a part of a search, so that collections of garbage skip them.
 
-        Call it when all runs and trainings are in memory. A search makes thousands of short-lived objects. Every few
-        searches, they start a collection that visits all objects, which takes most of a second with 10,000 runs. Frozen
-        garbage is released at the next freeze.
+        `later` trainings are left for its next parts. A search makes thousands of short-lived objects. Every few
+        searches, they start a collection that visits all other objects, which takes most of a second with 10,000 runs.
         """
         with self._lock:
-            if self._not_frozen < FREEZE_FROM:
+            if later == self._later:
                 return
-            self._not_frozen = 0
-        gc.unfreeze()
-        gc.collect()
+            self._later = later
+        gc.collect(1)  # Frozen garbage is never released, but garbage that is older than this is rare.
         gc.freeze()
 
 

@@ -4,16 +4,16 @@ import asyncio
 import json
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from html import escape
+from operator import ne
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock, call
 from urllib.parse import urlencode
 
 import httpx
@@ -993,19 +993,19 @@ def test_ended_runs_in_memory_are_bounded(runs: None) -> None:
     assert len(ended._kept) == 2
 
 
-def test_objects_are_frozen_once_a_search_has_read_all_trainings(
-    client: Client, runs: None, monkeypatch: pytest.MonkeyPatch
+def test_objects_are_frozen_after_each_part_of_a_search(
+    client: Client, many: None, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To visit all objects of the api-server, a collection of garbage takes most of a second."""
-    calls = list[str]()
-    collector = {name: partial(calls.append, name) for name in ("unfreeze", "collect", "freeze")}
-    monkeypatch.setattr("plugins.training_monitor.runs.gc", SimpleNamespace(**collector))
-    # Earlier searches of the same application may have loaded any number of runs.
-    for freeze_from, expected in ((sys.maxsize, []), (1, ["unfreeze", "collect", "freeze"])):
-        monkeypatch.setattr("plugins.training_monitor.runs.FREEZE_FROM", freeze_from)
-        for _ in range(2):
-            listed(client, logged_in("viewer", "us"), "?search=small_cnn")
-        assert calls == expected
+    who = logged_in("viewer", "us")
+    later = [listed(client, who, "?search=small")["later"]]
+    add_unread(client, trained, "frozen")
+    collector = Mock()
+    monkeypatch.setattr("plugins.training_monitor.runs.gc", collector)
+    monkeypatch.setattr("plugins.training_monitor.listing.BUDGET_S", 0)
+    later += [listed(client, who, "?search=small")["later"] for _ in range(4)]
+    assert max(later) > later[-1] == later[-2] == 0
+    assert collector.mock_calls == [call.collect(1), call.freeze()] * sum(map(ne, later, later[1:]))
 
 
 def test_a_search_without_time_gets_past_trainings_that_have_not_ended(
