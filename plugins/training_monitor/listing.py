@@ -138,7 +138,8 @@ def _readable(runs: Iterable[AirflowRun], may_read_log: MayRead) -> list[Airflow
 def _sorted(rows: Iterable[Row], query: ListQuery) -> list[Row]:
     """Return the rows, sorted by the query and then by their number.
 
-    Rows without a value come last. A run that waits for its start counts as the newest.
+    Rows without a value come last. Those without an accuracy are sorted by their error: the lowest one is the best. A
+    run that waits for its start counts as the newest.
     """
 
     def value(row: Row) -> Any:
@@ -151,6 +152,9 @@ def _sorted(rows: Iterable[Row], query: ListQuery) -> list[Row]:
     known = [row for row in by_number if value(row) not in (None, "")]
     unknown = [row for row in by_number if value(row) in (None, "")]
     known.sort(key=value, reverse=not query.ascending)
+    if query.sort == "accuracy":
+        sign = -1 if query.ascending else 1
+        unknown.sort(key=lambda row: (row.summary.error is None, sign * (row.summary.error or 0)))
     waiting = [row for row in unknown if query.sort == "started" and not query.ascending and not row.run.is_over]
     by_value = [*waiting, *known, *(row for row in unknown if row not in waiting)]
     if not query.within_dataset:

@@ -47,8 +47,7 @@ class Row:
     def value(self, name: str) -> Any:
         """Return the value of a column or setting, as searches and the order of the list use it; None if it has none.
 
-        Numbers are shares. A regression has no accuracy: its cell has an error, which cannot be sorted among
-        accuracies.
+        A regression has no accuracy: its cell has an error, which cannot be sorted among accuracies.
         """
         if value := _VALUES.get(name):
             return value(self)
@@ -154,6 +153,7 @@ _NUMBERS: Mapping[str, Callable[[Row], float | None]] = {
     "progress": lambda row: row.summary.progress,
     "accuracy": lambda row: row.summary.accuracy,
     "wait": lambda row: row.summary.wait,
+    "error": lambda row: row.summary.error,
     "speed": lambda row: row.summary.speed,
 }
 _NAMES: Mapping[str, Callable[[Row], str]] = {

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 TEXTS = ("run", "user", "dag", "state", "started", "dataset", "model", "promotion", "limit")
 SHARES = ("accuracy", "wait", "progress")
 """Numbers from 0 to 1, which people also write as percentages."""
-SPEED = "speed"
-"""Examples a second."""
-COLUMNS = (*TEXTS, *SHARES, SPEED)
+AMOUNTS = ("error", "speed")
+"""The mean absolute error of a regression, and the examples a second."""
+COLUMNS = (*TEXTS, *SHARES, *AMOUNTS)
 CONTAINS, EQUALS, DIFFERS = ":", "=", "!="
 _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
@@ -144,7 +144,7 @@ def _filter(name: str, sign: str, value: str, token: str, settings: Collection[s
     if not text:
         raise SearchError(f"The filter {token} has no value. Write, for example, {name}{sign}{_example(name)}.")
     number = _number(text, is_share=name in SHARES)
-    if number is None and (name in SHARES or name == SPEED or (sign in _ORDERS and name not in TEXTS)):
+    if number is None and (name in (*SHARES, *AMOUNTS) or (sign in _ORDERS and name not in TEXTS)):
         raise SearchError(f"{name} is compared with a number, and {value!r} is no number.")
     if sign in _ORDERS and name in TEXTS and name != "started":
         raise SearchError(f"{name} is a text. Write {name}:{text} for texts that contain {text}, or {name}={text}.")
@@ -157,7 +157,8 @@ def _filter(name: str, sign: str, value: str, token: str, settings: Collection[s
 
 
 def _example(name: str) -> str:
-    return {"started": "2026-11-30", SPEED: "100"}.get(name, "0.5" if name in SHARES else "flowers")
+    examples = {"started": "2026-11-30", **dict.fromkeys(SHARES, "0.5"), **dict.fromkeys(AMOUNTS, "100")}
+    return examples.get(name, "flowers")
 
 
 def _number(text: str, *, is_share: bool) -> float | None:
@@ -174,11 +175,11 @@ def _number(text: str, *, is_share: bool) -> float | None:
 
 def _tolerance(name: str, text: str, number: float) -> float:
     """Return by how much a value may differ from a number that it equals: half of its last digit, as on the page."""
-    if name not in (*SHARES, SPEED):
+    if name not in (*SHARES, *AMOUNTS):
         return 0.0
     exponent = Decimal(text.removesuffix("%")).as_tuple().exponent
     digit = 10.0**exponent if isinstance(exponent, int) else 0.0
-    if name == SPEED:
+    if name in AMOUNTS:
         return digit / 2
     is_percentage = text.endswith("%") or number != float(text)
     return min(digit / 100 if is_percentage else digit, 0.01) / 2  # "0.5" is no accuracy of 54%.

@@ -189,12 +189,14 @@ def test_a_regression_shows_its_error_and_is_sorted_after_accuracies(training: P
     from plugins.training_monitor.runs import AirflowRun
 
     rows = []
-    for number, each in enumerate((found, replace(found, accuracy=0.5, validation="50.0%"), GONE)):
+    classified, better = replace(found, accuracy=0.5, validation="50.0%"), replace(found, error=900.0)
+    for number, each in enumerate((found, classified, GONE, better)):
         run = AirflowRun(number, "d", f"r{number}", "running", start=None, training=None, dataset=None, failure=None)
         rows.append(Row(run, each, UTC))
-    assert [row.cells()["accuracy"] for row in rows] == ["MAE 1,234", "50.0%", ""]
-    by_accuracy = ListQuery(10, 0, "", "accuracy", ascending=False, zone=UTC)
-    assert [row.run.number for row in _sorted(rows, by_accuracy)] == [1, 2, 0]
+    assert [row.cells()["accuracy"] for row in rows[:3]] == ["MAE 1,234", "50.0%", ""]
+    for ascending, expected in ((False, [1, 3, 0, 2]), (True, [1, 0, 3, 2])):
+        by_accuracy = ListQuery(10, 0, "", "accuracy", ascending=ascending, zone=UTC)
+        assert [row.run.number for row in _sorted(rows, by_accuracy)] == expected
 
 
 def test_a_training_on_a_simulated_accelerator_has_no_accuracy(training: Path) -> None:

@@ -68,7 +68,7 @@ function help_of_search() {
     ["started>=2026-11-01", "since a day; a month or a year also works"],
   ];
   const rows = examples.flatMap(([example, words]) => [element("dt", {}, element("code", {}, example)), element("dd", {}, words)]);
-  const columns = `Columns: ${COLUMNS.map(({id}) => id).join(", ")}; and speed, the examples a second.`;
+  const columns = `Columns: ${COLUMNS.map(({id}) => id).join(", ")}; error, the mean absolute error; and speed, the examples a second.`;
   return element("details", {}, element("summary", {}, "How to search"), element("dl", {class: "examples"}, ...rows), element("p", {class: "soft"}, columns));
 }
 
