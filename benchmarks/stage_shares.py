@@ -16,7 +16,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ from pipeline.input import BatchOptions, training_batches
 from pipeline.input import decode as decoding
 from pipeline.input.order import ONLY, open_split
 from pipeline.input.shard_pieces import ShardPieces
+from pipeline.input.shares import Piece
 from pipeline.input.tables import Rows
 from pipeline.records.format import ImageEncoder, RecordFormat
 from pipeline.records.tfrecord import frame, read_records, writer_of
@@ -173,10 +174,10 @@ def replaced(folder: Path, options: BatchOptions, stages: tuple[str, ...]) -> It
         if "read" in stages:
             constant = tf.constant(record)
 
-            def records(self: Any, path: tf.Tensor, part: tf.Tensor) -> tf.data.Dataset:
-                return tf.data.Dataset.from_tensors(constant).repeat(part[1]).enumerate(part[2])
+            def records(self: Any, pieces: Sequence[Piece], order: tf.Tensor) -> tf.data.Dataset:
+                return tf.data.Dataset.from_tensors(constant).repeat(sum(each.examples for each in pieces)).enumerate()
 
-            stack.enter_context(patch.object(ShardPieces, "_records", records))
+            stack.enter_context(patch.object(ShardPieces, "interleaved", records))
         if dataset.table:
             if "parse" in stages:
                 rows = Rows(open_split(folder, options, "train", ONLY, None))

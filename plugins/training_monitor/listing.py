@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MAX_SEARCHED = 10_000
 """A search covers this number of trainings, the newest. Trainings that have ended are read once."""
-BUDGET_S = 0.25
+BUDGET_S = 0.2
 """Seconds in which a search reads trainings. For the others, the page asks again."""
 Column = Literal[
     "run", "user", "dag", "state", "started", "dataset", "model", "progress", "accuracy", "promotion", "wait", "limit"
