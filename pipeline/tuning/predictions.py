@@ -81,8 +81,8 @@ class Prediction:
 
     @property
     def is_gain(self) -> bool:
-        """Whether the change is worth making: it gains `MIN_GAIN`, and within one period, at least something."""
-        return self.factor.value >= MIN_GAIN and self.factor_of_period.low > 1
+        """Whether `factor` is at least `MIN_GAIN`, and the interval of `factor_of_period` is above 1."""
+        return self.factor.value >= MIN_GAIN and self.factor_of_period.low > 1 + 1e-6
 
     @property
     def is_hardware(self) -> bool:
@@ -104,7 +104,8 @@ class Prediction:
         """Return how much faster the training would be, and for which price."""
         value, low, high = (f"{each:.3g}" for each in self.factor)
         price = f", for {self.price}" if self.price else ""
-        return "; ".join(filter(None, [f"{value} times faster ({low} to {high}){price}", self.costs.words]))
+        slow = "a later period may be slow, with it and without it" if self.factor.low <= 1 else ""
+        return "; ".join(filter(None, [f"{value} times faster ({low} to {high}){price}", slow, self.costs.words]))
 
     @property
     def price(self) -> str:
@@ -360,7 +361,7 @@ def predictions(facts: Facts, hardware: Hardware | None = None) -> list[Predicti
 
 
 def _gain(before: Rates, after_us: Draws) -> tuple[Estimate, Estimate]:
-    """Return both factors of a prediction, if an example takes this long with the change."""
+    """Return `factor` and `factor_of_period` of a change with which an example takes this long in a later period."""
     return estimate_of(before.whole_us / after_us), estimate_of(before.later_us() / after_us)
 
 

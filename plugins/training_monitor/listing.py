@@ -127,7 +127,7 @@ def search_rows(
     left_s = max(end - time.monotonic(), BUDGET_S / 2)
     rows = rows_of(_readable(runs, may_read_log), sources.searched, zone, left_s)
     later = not_loaded + sum(row.summary is LATER for row in rows)
-    sources.ended.freeze(later)
+    sources.ended.freeze()
     return rows, later
 
 
@@ -138,8 +138,8 @@ def _readable(runs: Iterable[AirflowRun], may_read_log: MayRead) -> list[Airflow
 def _sorted(rows: Iterable[Row], query: ListQuery) -> list[Row]:
     """Return the rows, sorted by the query and then by their number.
 
-    Rows without a value come last. Those without an accuracy are sorted by their error: the lowest one is the best. A
-    run that waits for its start counts as the newest.
+    Rows without a value come last. If the query sorts by accuracy, they are sorted by their error, of which the lowest
+    is the best. A run that waits for its start counts as the newest.
     """
 
     def value(row: Row) -> Any:

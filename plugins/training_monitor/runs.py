@@ -35,6 +35,8 @@ MAX_MESSAGE = 2000
 """Maximum length of an error message on a page, in characters."""
 MAX_KEPT = 20_000
 """Maximum number of ended runs in memory."""
+FREEZE_FROM = 1000
+"""Number of newly loaded runs after which `EndedRuns.freeze` freezes all objects."""
 _AT_ONCE = 500
 """Number of runs that are loaded at once. A database limits the number of values in a query."""
 _TRAINS = (TaskInstance.pool == GPU_POOL, TaskInstance.task_id == TRAIN)
@@ -186,8 +188,8 @@ class EndedRuns:
 
     def __init__(self, max_kept: int = MAX_KEPT) -> None:
         self._max_kept = max_kept
-        self._later = 0
-        """What `freeze` was told last."""
+        self._not_frozen = 0
+        """Number of runs that were loaded since all objects were frozen."""
         self._kept: OrderedDict[int, tuple[_Version, AirflowRun]] = OrderedDict()
         """The version and the run by Airflow's number. The run that was used most recently is the last one."""
         self._allowed: Any = None
@@ -235,18 +237,20 @@ class EndedRuns:
                 self._kept.move_to_end(number)
             while len(self._kept) > self._max_kept:
                 self._kept.popitem(last=False)
+            self._not_frozen += len(runs)
 
-    def freeze(self, later: int) -> None:
-        """Freeze all objects of this process after a part of a search, so that collections of garbage skip them.
+    def freeze(self) -> None:
+        """Freeze all objects of this process if many runs are new, so that collections of garbage skip them.
 
-        `later` trainings are left for its next parts. A search makes thousands of short-lived objects. Every few
-        searches, they start a collection that visits all other objects, which takes most of a second with 10,000 runs.
+        A search makes thousands of short-lived objects. Every few searches, they start a collection that visits all
+        objects, also those of Airflow, which takes most of a second. Frozen garbage is never released. It is little,
+        because a run is loaded only once, and its objects are frozen once for each thousand runs.
         """
         with self._lock:
-            if later == self._later:
+            if self._not_frozen < FREEZE_FROM:
                 return
-            self._later = later
-        gc.collect(1)  # Frozen garbage is never released, but garbage that is older than this is rare.
+            self._not_frozen = 0
+        gc.collect(1)
         gc.freeze()
 
 

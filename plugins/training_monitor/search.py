@@ -145,7 +145,10 @@ def _filter(name: str, sign: str, value: str, token: str, settings: Collection[s
         raise SearchError(f"The filter {token} has no value. Write, for example, {name}{sign}{_example(name)}.")
     number = _number(text, is_share=name in SHARES)
     if number is None and (name in (*SHARES, *AMOUNTS) or (sign in _ORDERS and name not in TEXTS)):
-        raise SearchError(f"{name} is compared with a number, and {value!r} is no number.")
+        raise SearchError(
+            f"{name} is compared with a number, and {value!r} is no number. To search for the text itself, put it in "
+            f'quotes: "{token}".'
+        )
     if sign in _ORDERS and name in TEXTS and name != "started":
         raise SearchError(f"{name} is a text. Write {name}:{text} for texts that contain {text}, or {name}={text}.")
     if name == "started" and sign != CONTAINS and not _TIME.fullmatch(text):
@@ -161,11 +164,16 @@ def _example(name: str) -> str:
     return examples.get(name, "flowers")
 
 
+def _plain(text: str) -> str:
+    """Return a number without the commas that the page writes between thousands."""
+    return re.sub(r"(?<=\d),(?=\d{3}\b)", "", text)
+
+
 def _number(text: str, *, is_share: bool) -> float | None:
     """Return the number in a text; None if it is none. A share over 1 is a percentage."""
     is_percentage = is_share and text.endswith("%")
     try:
-        number = float(text.removesuffix("%") if is_percentage else text)
+        number = float(text.removesuffix("%") if is_percentage else _plain(text))
     except ValueError:
         return None
     if not math.isfinite(number):
@@ -177,9 +185,9 @@ def _tolerance(name: str, text: str, number: float) -> float:
     """Return by how much a value may differ from a number that it equals: half of its last digit, as on the page."""
     if name not in (*SHARES, *AMOUNTS):
         return 0.0
-    exponent = Decimal(text.removesuffix("%")).as_tuple().exponent
+    exponent = Decimal(_plain(text.removesuffix("%"))).as_tuple().exponent
     digit = 10.0**exponent if isinstance(exponent, int) else 0.0
-    if name in AMOUNTS:
-        return digit / 2
+    if name in AMOUNTS:  # The page shows four digits.
+        return max(digit, 10.0 ** (math.floor(math.log10(abs(number) or 1)) - 3)) / 2
     is_percentage = text.endswith("%") or number != float(text)
     return min(digit / 100 if is_percentage else digit, 0.01) / 2  # "0.5" is no accuracy of 54%.

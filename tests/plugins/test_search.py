@@ -58,6 +58,7 @@ FLOWERS = Row(
         *("epochs>=10", "epochs=10", "epochs:10", "epochs!=11", "batch_size=32.0", "learning_rate<=1e-3", "speed>800"),
         *("prepare=resize", "cache_shards=true", "started>2026-01-30", "started>=2026-01-31", "started<2027"),
         *("state=failed", "state:slot", "accuracy=54", "accuracy!=53.9%", "speed=812.5", "error<2e3"),
+        *("error=1234", "error=1,234", "error:1235", "error!=1,236"),
         *("started=2026-01-31", "started=2026-01", "started!=2026-02", 'started>="2026-01-31 23:15"', "started:23:15"),
         *("dataset:flowers accuracy>0.5 wait<5 epochs>=10 batch_size=32", "best epochs<11"),
     ],
@@ -99,6 +100,7 @@ def test_a_search_leaves_out_a_row(search: str):
         ("started=2026-1-3", "started is compared with a time"),
         ("error<", "The filter error< has no value. Write, for example, error<100."),
         ("speed:50%", "speed is compared with a number, and '50%' is no number."),
+        ("error:timeout", 'To search for the text itself, put it in quotes: "error:timeout".'),
         ("dataset>a", "dataset is a text. Write dataset:a for texts that contain a, or dataset=a."),
     ],
 )

@@ -200,15 +200,17 @@ def test_an_interval_is_at_least_as_wide_as_slices_of_the_record_differ(name: st
 
 
 def test_whether_a_change_gains_does_not_depend_on_the_period():
-    """It is at least 1.2 times faster, and a slow period is one without the change, too.
+    """A slow period slows the training with and without the change. Of two slices, little is known of another period.
 
-    Two slices say little about another period. If earlier promises were twice what came of them, it may gain nothing.
+    If earlier promises were twice what came of them, the change may gain nothing.
     """
     cheaper = costs(read=20, parse=10, decode=600, resize=70, batch=100)
     of = facts(replace(DECODING, slices_us=[450.0, 550.0]), prepared={"resize": cheaper})
     one = found(of, "prepare")
     assert one.factor.low < 1 < one.factor_of_period.low == pytest.approx(1.25)
     assert one.is_gain
+    assert one.words().endswith("; a later period may be slow, with it and without it; " + one.costs.words)
+    assert one.as_json()["factor_of_period"] == one.factor_of_period._asdict()
     kept = [Promise("t", "m", "cache=memory", 2, Estimate(2, 2, 2), 1.0)] * MIN_PROMISES
     assert not found(replace(of, kept=kept), "prepare").is_gain
 
@@ -421,6 +423,14 @@ def test_checkpoints_at_the_end_of_epochs_stay():
     predicted = found(facts(of, settings={"checkpoint_steps": 1}), "checkpoint_steps")
     assert predicted.factor.value == pytest.approx(1 / (0.5 + 0.5 / 90))
     assert predicted.costs.words == "a killed training repeats up to 90 steps"
+
+
+def test_fewer_checkpoints_are_advised_although_the_parts_of_the_record_differ():
+    of = replace(verdict(Limit.CHECKPOINTS, wait=0.0, own_cores=0.2), shares={Part.CHECKPOINTS: 0.2})
+    given = facts(replace(of, slices_us=[800.0, 1200.0]), settings={"checkpoint_steps": 1})
+    one = found(given, "checkpoint_steps")
+    assert one.factor.low < 1
+    assert "checkpoint_steps=0" in advice(of, given.settings, {}, [one])
 
 
 def test_another_accelerator_shortens_neither_checkpoints_nor_the_loop():
