@@ -56,10 +56,11 @@ MAX_COPIES, MAX_BYTES = 128, 400_000_000
 takes as long as dozens of images. In a training, it is hardly anything for an image, and belongs to no stage."""
 
 HEADER = (
-    f"| job | {' | '.join(STAGES)} | largest difference | sum of what is saved | an example | measured in |",
-    f"|---|{'---|' * len(STAGES)}---|---|---|---|",
+    f"| job | {' | '.join(STAGES)} | largest difference | noise | sum of what is saved | an example | measured in |",
+    f"|---|{'---|' * len(STAGES)}---|---|---|---|---|",
 )
-"""In parentheses: what the input saves without the stage, and the processor time of an example in the whole input."""
+"""In parentheses: what the input saves without the stage, and the processor time of an example in the whole input.
+The noise is what a second, equal input seems to save."""
 
 
 def photo(seed: int, size: tuple[int, int], form: str) -> bytes:
@@ -242,7 +243,12 @@ def compared(folder: Path, options: BatchOptions, seconds: float, rounds: int) -
     if costs is None:
         raise RuntimeError("the measurement was stopped")
     names = [stage for stage in costs.us if stage != "batch"]
-    variants: dict[str, tuple[str, ...]] = {"whole": (), **{name: (name,) for name in names}, "batch": tuple(names)}
+    variants: dict[str, tuple[str, ...]] = {
+        "whole": (),
+        "again": (),
+        **{name: (name,) for name in names},
+        "batch": tuple(names),
+    }
     opened = {}
     for name, stages in variants.items():
         with replaced(folder, options, stages):
@@ -262,7 +268,7 @@ def compared(folder: Path, options: BatchOptions, seconds: float, rounds: int) -
     return {
         "measured": dict(costs.shares),
         "removed": {name: share / saved for name, share in removed.items()},
-        "saved": {"of_whole": saved},
+        "saved": {"in_all": saved, "by_nothing": abs(float(np.median(1 - np.array(found["again"]) / whole)))},
         "us": {"measured": costs.total_us, "whole": float(np.median(whole)), "cpu_s": costs.cpu_s},
     }
 
@@ -297,7 +303,7 @@ def row(name: str, found: Mapping[str, Mapping[str, float]]) -> str:
     """Return the row of a job below HEADER. A stage that its examples do not have is empty."""
     measured, removed, us = (found[each] for each in ("measured", "removed", "us"))
     shares = (f"{measured[each]:.0%} ({removed[each]:.0%})" if each in measured else "" for each in STAGES)
-    saved = f"{found['saved']['of_whole']:.0%}"
+    saved = f"{100 * found['saved']['by_nothing']:.1f} points | {found['saved']['in_all']:.0%}"
     times = f"{us['measured']:.0f} ({us['whole']:.0f}) µs | {us['cpu_s']:.1f} s"
     return f"| {name} | {' | '.join(shares)} | {100 * difference(found):.1f} points | {saved} | {times} |"
 
