@@ -159,13 +159,14 @@ class _CutOff(Rows):
         self._reads = reads
         batch = records_in_turn(split).batch(split.options.batch_size, drop_remainder=True)
         _, serialized = next(iter(batch))
-        self._constant = super()._parsed(serialized)
+        self._record, self._constant = serialized[0], super()._parsed(serialized)
 
     def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
         """Return the numbered records of an epoch, or as many constants."""
         if self._reads:
             return super().epoch(epoch, order)
-        example = tf.constant(0, tf.int64), tf.constant("")
+        # A batch copies its records, so they have the size of a real one.
+        example = tf.constant(0, tf.int64), self._record
         return tf.data.Dataset.from_tensors(example).repeat(self._split.share.steps * self._split.options.batch_size)
 
     def _parsed(self, serialized: tf.Tensor) -> tuple[Features, tf.Tensor]:

@@ -73,6 +73,15 @@ def test_each_cut_of_rows_does_the_work_of_its_stage(rows: Path, tmp_path: Path)
     assert failing(dataset, with_record(sample, b"no example"), tmp_path) == ["parse"]
 
 
+def test_batches_of_rows_that_are_not_read_hold_whole_records(rows: Path, tmp_path: Path) -> None:
+    """A batch copies its records. Copies of empty texts would cost nothing, and reading would seem to cost more."""
+    dataset, sample = sampled(rows)
+    split = costs.split_of(dataset, tmp_path, costs.write_block(tmp_path, dataset, iter(sample.records), 21), OPTIONS)
+    cut = batch_kind_of(dataset).stages(split)["batch"]
+    _, record = next(iter(cut.epoch(tf.constant(0, tf.int64), tf.range(costs.FILES, dtype=tf.int64))))
+    assert record.numpy() in sample.records
+
+
 def test_a_block_is_read_only_when_it_is_taken(images: Path, tmp_path: Path) -> None:
     dataset, sample = sampled(images)
     split = costs.split_of(dataset, tmp_path, costs.write_block(tmp_path, dataset, iter(sample.records), 21), OPTIONS)
