@@ -5,7 +5,7 @@
 
 Each job is a small dataset and options of its batches. Its shares are measured as before a training. Then the whole
 input of `training_batches` runs in turn as it is, and with one of its stages replaced: a record in memory in place of
-reading from several shards in turn, a parsed record in place of parsing, black pixels in place of decoding or of
+reading examples in the order of an epoch, a parsed record in place of parsing, black pixels in place of decoding or of
 resizing. The share of a stage is the CPU time that is saved. Batches are what is left if all four are replaced. If two
 stages share a cost, such as the first access to the bytes of an image, the removal of each of them saves it. So these
 times can add up to more than the whole, and each share is one of their sum. All images of a job have one size, so that
@@ -19,7 +19,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -37,11 +37,9 @@ from pipeline.config.settings import settings_from
 from pipeline.dataset.manifest import Dataset, Split, load, save
 from pipeline.dataset.shard_lists import Shard
 from pipeline.images.examine import Rules, UsableImage, examine
-from pipeline.input import BatchOptions, training_batches
+from pipeline.input import BatchOptions, order, training_batches
 from pipeline.input import decode as decoding
-from pipeline.input.order import ONLY, open_split
-from pipeline.input.shard_pieces import ShardPieces
-from pipeline.input.shares import Piece
+from pipeline.input.order import ONLY, ServerSplit, open_split
 from pipeline.input.tables import Rows
 from pipeline.records.format import ImageEncoder, RecordFormat
 from pipeline.records.tfrecord import frame, read_records, writer_of
@@ -179,10 +177,10 @@ def replaced(folder: Path, options: BatchOptions, stages: tuple[str, ...]) -> It
         if "read" in stages:
             constant = tf.constant(record)
 
-            def records(self: Any, pieces: Sequence[Piece], order: tf.Tensor) -> tf.data.Dataset:
-                return tf.data.Dataset.from_tensors(constant).repeat(sum(each.examples for each in pieces)).enumerate()
+            def records(split: ServerSplit, *_: tf.Tensor) -> tf.data.Dataset:
+                return tf.data.Dataset.from_tensors((tf.constant(0, tf.int64), constant)).repeat(split.share.examples)
 
-            stack.enter_context(patch.object(ShardPieces, "interleaved", records))
+            stack.enter_context(patch.object(order, "shuffled_records", records))
         if dataset.table:
             if "parse" in stages:
                 rows = Rows(open_split(folder, options, "train", ONLY, None))
@@ -254,12 +252,12 @@ def compared(folder: Path, options: BatchOptions, seconds: float, rounds: int) -
         with replaced(folder, options, stages):
             opened[name] = iter(training_batches(folder, options, epochs=100_000, numbered=True))
             next(opened[name])
-    order = list(opened)
+    names_in_turn = list(opened)
     found: dict[str, list[float]] = {name: [] for name in opened}
     for _ in range(rounds):
-        for name in order:
+        for name in names_in_turn:
             found[name].append(cpu_us(opened[name], options.batch_size, seconds))
-        order.reverse()
+        names_in_turn.reverse()
     # Within a round, because the speed of a shared machine drifts.
     whole = np.array(found["whole"])
     removed = {name: float(np.median(1 - np.array(found[name]) / whole)) for name in names}
