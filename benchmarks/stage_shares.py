@@ -9,8 +9,8 @@ reading examples in the order of an epoch, a parsed record in place of parsing, 
 resizing. The share of a stage is the CPU time that is saved. Batches are what is left if all four are replaced. If two
 stages share a cost, such as the first access to the bytes of an image, the removal of each of them saves it. So these
 times can add up to more than the whole, and each share is one of their sum. All images of a job have one size, so that
-a constant is as good as any of them. The shuffle buffer holds one example, or it
-would be filled in one block of a measurement, and the next blocks would read little.
+a constant is as good as any of them. The shuffle buffer holds one example, or it would be filled in one block of a
+measurement, and the next blocks would read little.
 """
 
 import argparse
