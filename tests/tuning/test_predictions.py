@@ -202,7 +202,7 @@ def test_an_interval_is_at_least_as_wide_as_slices_of_the_record_differ(name: st
 def test_whether_a_change_gains_does_not_depend_on_the_period():
     """A slow period slows the training with and without the change. Of two slices, little is known of another period.
 
-    If earlier promises were twice what came of them, the change may gain nothing.
+    If earlier promises were twice as high as the measured gains, the change may gain nothing.
     """
     cheaper = costs(read=20, parse=10, decode=600, resize=70, batch=100)
     of = facts(replace(DECODING, slices_us=[450.0, 550.0]), prepared={"resize": cheaper})
